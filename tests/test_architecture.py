@@ -52,7 +52,7 @@ ALLOWED: dict[str, set[str]] = {
         "base",
     },
     "compiler.passes": {"reference", "ops", "ir", "records", "numerics", "base"},
-    "compiler.kernels": {"numerics", "base"},
+    "compiler.kernels": {"numerics", "ir.dim", "ir.assumptions", "base"},
     "compiler.plan": {
         *("compiler.kernels", "compiler.passes.base"),
         *("ops", "ir", "records", "numerics", "base"),
@@ -62,6 +62,7 @@ ALLOWED: dict[str, set[str]] = {
         *(
             "compiler.kernels",
             "runtime.program_binary",
+            "runtime.open_sizes",
             "runtime.weight_blocks",
             "runtime.elf",
             "ops",
@@ -82,7 +83,7 @@ ALLOWED: dict[str, set[str]] = {
         ),
         *("reference", "ops", "ir", "records", "numerics", "base"),
     },
-    "runtime": {"records", "base"},
+    "runtime": {"records", "ir.dim_forms", "ir.assumptions", "base"},
     "judge.protocol": {"records", "ir", "base.deprecation"},
     "judge.inputs": BY_MEANING,
     "judge.decide": BY_MEANING,

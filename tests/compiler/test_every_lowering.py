@@ -29,7 +29,7 @@ from verax.compiler.kernels.convolution.winograd import WinogradOutput
 from verax.compiler.kernels.convolution.winograd_scales import WinogradScales
 from verax.compiler.kernels.convolution.winograd_tiles import WinogradInput
 from verax.compiler.kernels.loops.loop import LoopSpec
-from verax.compiler.kernels.products.attention import AttentionSpec
+from verax.compiler.kernels.products.attention_spec import AttentionSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, PackSpec
 from verax.compiler.kernels.products.stored import RowsSpec, WidenSpec
 from verax.compiler.kernels.products.strassen import StrassenSpec

@@ -21,7 +21,7 @@ from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
-from verax.compiler.kernels.products.attention import AttentionSchedule, AttentionSpec
+from verax.compiler.kernels.products.attention_spec import AttentionSchedule, AttentionSpec
 from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS, Emitter
 from verax.compiler.kernels.target import Target
 from verax.compiler.passes.base import Pass, PassClass

@@ -10,7 +10,8 @@ from movement_cases import cases_of, in_onnxruntime, label
 from witness import agree, meaning
 
 from verax.base.errors import GraphError, InputError
-from verax.ir.dim import substitute, symbol
+from verax.ir.dim import symbol
+from verax.ir.dim_forms import substitute
 from verax.ir.graph import Builder
 from verax.ir.operator import Case, Evaluation, Inference
 from verax.ir.types import DType, TensorType

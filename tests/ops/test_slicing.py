@@ -10,7 +10,8 @@ from movement_cases import cases_of, in_onnxruntime, label
 from witness import agree, meaning
 
 from verax.base.errors import GraphError, InputError
-from verax.ir.dim import DimLike, substitute, symbol
+from verax.ir.dim import DimLike, symbol
+from verax.ir.dim_forms import substitute
 from verax.ir.operator import Case, Evaluation, Inference, Operator
 from verax.ir.types import DType, TensorType
 from verax.ops.movement.movement import BEYOND

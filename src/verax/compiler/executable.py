@@ -260,8 +260,8 @@ class Executable(StatefulExecutable):
             if specialized.open_sizes.serves(in_order):
                 return _Bound(specialized, specialized.program.sized(in_order))
         graph = self._at(shapes, values)
-        found = self.specializer.kept(graph, values) if may_open else None
-        if may_open and found is None and len(self._open) < MAX_OPEN:
+        cached = self.specializer.cached_program(graph, values) if may_open else None
+        if may_open and cached is None and len(self._open) < MAX_OPEN:
             specialized_open = self.specializer.specialize_open(
                 self.graph, dict(sorted(sizes.items()))
             )
@@ -269,7 +269,7 @@ class Executable(StatefulExecutable):
                 self._open.append(specialized_open)
                 return _Bound(specialized_open, specialized_open.program.sized(in_order))
             self._can_be_open = False
-        bound = _Bound(found or self.specializer.specialize(graph, values))
+        bound = _Bound(cached or self.specializer.specialize(graph, values))
         self._keep(key, bound)
         return bound
 

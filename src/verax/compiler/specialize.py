@@ -195,7 +195,7 @@ class Specializer:
                 self._cache.keep_program(key, specialized.binary, specialized.notes(self.settings))
         return specialized
 
-    def kept(self, graph: Graph, values: Mapping[str, np.ndarray]) -> Specialized | None:
+    def cached_program(self, graph: Graph, values: Mapping[str, np.ndarray]) -> Specialized | None:
         """The program that `specialize` would find in the cache, if there is one."""
         if self._cache is None:
             return None

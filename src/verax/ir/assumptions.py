@@ -14,12 +14,22 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from verax.base.errors import GraphError
 
-if TYPE_CHECKING:
-    from verax.ir.dim import Dim
+
+class Polynomial(Protocol):
+    """What is asked of a dimension (`ir.dim.Dim`)."""
+
+    def value(self, sizes: Mapping[str, int]) -> int: ...
+
+    def lowest(self) -> int | None: ...
+
+    def highest(self) -> int | None: ...
+
+    def __sub__(self, other: int) -> Any: ...
+
 
 RELATIONS: Mapping[str, Callable[[int], bool]] = {
     "==": lambda n: n == 0,
@@ -38,7 +48,7 @@ class NotOpenError(GraphError):
 class Condition:
     """`difference` stands in `relation` to zero."""
 
-    difference: Dim
+    difference: Polynomial
     relation: str
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
@@ -58,13 +68,13 @@ class Assumptions:
     traced: bool = False
     conditions: dict[Condition, str] = field(default_factory=dict)
 
-    def require(self, difference: Dim, relation: str) -> None:
+    def require(self, difference: Polynomial, relation: str) -> None:
         """What follows holds only if `difference` stands in `relation` to zero."""
         condition = Condition(difference, relation)
         if condition not in self.conditions:
             self.conditions[condition] = _asked_at() if self.traced else ""
 
-    def is_zero(self, difference: Dim) -> bool:
+    def is_zero(self, difference: Polynomial) -> bool:
         """Whether it is zero; decided for now where that depends on sizes."""
         lowest = difference.lowest()
         if lowest is not None and lowest > 0:
@@ -73,7 +83,7 @@ class Assumptions:
         self.require(difference, "==" if answer else "!=")
         return answer
 
-    def is_negative(self, difference: Dim) -> bool:
+    def is_negative(self, difference: Polynomial) -> bool:
         """Whether it is less than zero; decided for now where that depends on sizes."""
         lowest, highest = difference.lowest(), difference.highest()
         if lowest is not None and lowest >= 0:
@@ -84,10 +94,10 @@ class Assumptions:
         self.require(difference, "<" if answer else ">=")
         return answer
 
-    def number(self, dim: Dim) -> int:
+    def as_int(self, dim: Polynomial) -> int:
         """`dim` as a number, which it has to stay."""
         value = dim.value(self.sizes)
-        self.require(dim - value, "==")  # type: ignore[arg-type]
+        self.require(dim - value, "==")
         return value
 
 
@@ -119,10 +129,10 @@ def assuming(assumed: Assumptions | None) -> Iterator[None]:
 def _asked_at() -> str:
     """The code outside of this room that asked, innermost first."""
     frame = sys._getframe(2)
-    places: list[str] = []
-    while frame is not None and len(places) < 6:
+    locations: list[str] = []
+    while frame is not None and len(locations) < 6:
         name = frame.f_globals.get("__name__", "")
-        if name not in ("verax.ir.assumptions", "verax.ir.dim", "verax.ir.types"):
-            places.append(f"{name}:{frame.f_lineno}")
+        if name.rpartition(".")[0] != __package__:
+            locations.append(f"{name}:{frame.f_lineno}")
         frame = frame.f_back  # type: ignore[assignment]
-    return " < ".join(places)
+    return " < ".join(locations)

@@ -11,7 +11,6 @@ there a `Dim` may stand wherever a number does.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -37,7 +36,7 @@ class Symbol:
     name: str
     depth: ClassVar[int] = 0
     written: ClassVar[int] = 1
-    least: ClassVar[int] = 1
+    lower_bound: ClassVar[int] = 1
 
     def value(self, sizes: Mapping[str, int]) -> int:
         return sizes[self.name]
@@ -57,13 +56,16 @@ class Division:
     written: int = field(default=1, compare=False)
 
     @property
-    def least(self) -> int:
+    def lower_bound(self) -> int:
         """Sizes that are divided are never negative."""
         low = self.numerator if isinstance(self.numerator, int) else self.numerator.lowest()
         return int(self.ceiling and low is not None and low > 0)
 
     def value(self, sizes: Mapping[str, int]) -> int:
-        numerator, denominator = number(self.numerator, sizes), number(self.denominator, sizes)
+        numerator, denominator = (
+            evaluated(self.numerator, sizes),
+            evaluated(self.denominator, sizes),
+        )
         return -(-numerator // denominator) if self.ceiling else numerator // denominator
 
     def __str__(self) -> str:
@@ -82,12 +84,12 @@ class Maximum:
     written: int = field(default=1, compare=False)
 
     @property
-    def least(self) -> int:
+    def lower_bound(self) -> int:
         sides = (d if isinstance(d, int) else d.lowest() for d in (self.left, self.right))
         return max((low for low in sides if low is not None), default=0)
 
     def value(self, sizes: Mapping[str, int]) -> int:
-        return max(number(self.left, sizes), number(self.right, sizes))
+        return max(evaluated(self.left, sizes), evaluated(self.right, sizes))
 
     def __str__(self) -> str:
         return f"max({self.left}, {self.right})"
@@ -200,11 +202,11 @@ class Dim:
     def __rdivmod__(self, other: DimLike) -> tuple[DimLike, DimLike]:
         return other // self, other % self
 
-    def __lshift__(self, places: int) -> int:
-        return int(self) << places
+    def __lshift__(self, bits: int) -> int:
+        return int(self) << bits
 
-    def __rshift__(self, places: int) -> int:
-        return int(self) >> places
+    def __rshift__(self, bits: int) -> int:
+        return int(self) >> bits
 
     def __truediv__(self, other: float | Dim) -> float:
         return int(self) / (int(other) if isinstance(other, Dim) else other)
@@ -216,7 +218,7 @@ class Dim:
         assumed = assumptions()
         if assumed is None:
             raise UndecidedError(f"the dimension {self} is not known yet")
-        return assumed.number(self)
+        return assumed.as_int(self)
 
     __index__ = __int__
 
@@ -267,7 +269,7 @@ def _lowest(terms: tuple[tuple[Monomial, int], ...], sign: int) -> int | None:
     for monomial, factor in terms:
         if factor * sign < 0 and monomial:
             return None
-        total += factor * sign * prod(atom.least for atom, _ in monomial)
+        total += factor * sign * prod(atom.lower_bound for atom, _ in monomial)
     return total
 
 
@@ -434,7 +436,7 @@ def broadcasts(size: DimLike, to: DimLike) -> bool:
     return same(size, 1) or same(size, to) or size == 1 or size == to
 
 
-def number(dim: DimLike, sizes: Mapping[str, int]) -> int:
+def evaluated(dim: DimLike, sizes: Mapping[str, int]) -> int:
     """The number that a dimension is for these sizes of all its symbols."""
     return dim if isinstance(dim, int) else dim.value(sizes)
 
@@ -479,30 +481,6 @@ def product(dims: tuple[DimLike, ...] | list[DimLike]) -> DimLike:
     return reduce(lambda a, b: a * b, dims, 1)
 
 
-def substitute(dim: DimLike, values: Mapping[str, DimLike]) -> DimLike:
-    """`dim` with symbols replaced by `values`; symbols not in `values` stay."""
-    if not isinstance(dim, Dim):
-        return int(dim)
-    total: DimLike = 0
-    for monomial, factor in dim.terms:
-        term: DimLike = factor
-        for atom, power in monomial:
-            for _ in range(power):
-                term = term * _substitute_atom(atom, values)
-        total = total + term
-    return total
-
-
-def _substitute_atom(atom: Atom, values: Mapping[str, DimLike]) -> DimLike:
-    if isinstance(atom, Symbol):
-        return values.get(atom.name, _atom(atom))
-    if isinstance(atom, Maximum):
-        return maximum(substitute(atom.left, values), substitute(atom.right, values))
-    return _divide(
-        substitute(atom.numerator, values), substitute(atom.denominator, values), atom.ceiling
-    )
-
-
 def symbols(dim: DimLike) -> frozenset[str]:
     """Names of the symbols in `dim`."""
     names: set[str] = set()
@@ -515,38 +493,3 @@ def symbols(dim: DimLike) -> frozenset[str]:
             else:
                 names |= symbols(atom.numerator) | symbols(atom.denominator)
     return frozenset(names)
-
-
-def parse_dim(text: str) -> DimLike:
-    """Read the text form of a dimension. Raises `GraphError` on anything else."""
-    try:
-        return _from_ast(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, ValueError, RecursionError) as error:
-        raise GraphError(
-            f"{text!r} is not a dimension", next_step="write e.g. 2*n + h//2"
-        ) from error
-
-
-def _from_ast(node: ast.expr) -> DimLike:
-    match node:
-        case ast.Constant(value=int(value)):
-            return value
-        case ast.Name(id=name):
-            return symbol(name)
-        case ast.Attribute():
-            return symbol(ast.unparse(node))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return 0 - _from_ast(operand)
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return _from_ast(left) + _from_ast(right)
-        case ast.BinOp(left=left, op=ast.Sub(), right=right):
-            return _from_ast(left) - _from_ast(right)
-        case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            return _from_ast(left) * _from_ast(right)
-        case ast.BinOp(left=left, op=ast.FloorDiv(), right=right):
-            return floordiv(_from_ast(left), _from_ast(right))
-        case ast.Call(func=ast.Name(id="ceildiv"), args=[left, right]):
-            return ceildiv(_from_ast(left), _from_ast(right))
-        case ast.Call(func=ast.Name(id="max"), args=[left, right]):
-            return maximum(_from_ast(left), _from_ast(right))
-    raise ValueError(ast.dump(node))

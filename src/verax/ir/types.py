@@ -13,7 +13,8 @@ import numpy as np
 
 from verax.base.errors import GraphError, UnsupportedError
 from verax.ir.assumptions import assumptions
-from verax.ir.dim import DimLike, parse_dim, product, same, substitute, symbols
+from verax.ir.dim import DimLike, product, same, symbols
+from verax.ir.dim_forms import parse_dim, substitute
 
 
 class DType(enum.StrEnum):

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from verax.base.errors import UsageError
-from verax.ir.dim import DimLike, substitute, symbols
+from verax.ir.dim import DimLike, symbols
+from verax.ir.dim_forms import substitute
 from verax.ir.graph import Graph, Node
 from verax.ir.pixels import IMAGE_CHANNELS, Pixels
 from verax.ir.types import NARROW_INTEGERS, DType, TensorType

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from verax.ir.assumptions import RELATIONS
-from verax.ir.dim import parse_dim
+from verax.ir.dim_forms import parse_dim
 
 ALIGNMENT = 64
 """Of buffers in the arena, which lie as far apart."""
@@ -29,7 +29,7 @@ class ArenaBuffer:
 
     nbytes: str
     conflicts: tuple[int, ...]
-    kept: bool = False
+    keeps_zeros: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,23 +73,23 @@ class OpenSizes:
 
     def at(self, sizes: Sequence[int]) -> SizedProgram:
         """The program for these sizes."""
-        offsets, end, kept = self._placed(self._bytes(*sizes))
+        offsets, end, kept_end = self._placed(self._bytes(*sizes))
         table = np.array([*sizes, *self._values(offsets, *sizes)], np.int64)
         dims = iter(self._dims(*sizes))
         inputs, outputs = (
             tuple(tuple(next(dims) for _ in shape) for shape in shapes)
             for shapes in (self.inputs, self.outputs)
         )
-        return SizedProgram(tuple(sizes), table, end, kept, inputs, outputs)
+        return SizedProgram(tuple(sizes), table, end, kept_end, inputs, outputs)
 
     def _placed(self, nbytes: Sequence[int]) -> tuple[list[int], int, int]:
         """Offsets of the buffers; the end of the arena, and of what is kept in it."""
         offsets: list[int] = []
         ends: list[int] = []
-        end = kept = self.start
+        end = kept_end = self.start
         for buffer, size in zip(self.buffers, nbytes, strict=True):
             room = -(-size // ALIGNMENT) * ALIGNMENT + ALIGNMENT
-            at = kept
+            at = kept_end
             for begin, stop in sorted([(offsets[i], ends[i]) for i in buffer.conflicts]):
                 if begin - at >= room:
                     break
@@ -97,8 +97,8 @@ class OpenSizes:
             offsets.append(at)
             ends.append(at + room)
             end = max(end, at + room)
-            kept = at + room if buffer.kept else kept
-        return offsets, end, kept
+            kept_end = at + room if buffer.keeps_zeros else kept_end
+        return offsets, end, kept_end
 
     @cached_property
     def _differences(self) -> Callable[..., tuple[int, ...]]:

@@ -3,76 +3,46 @@
 from __future__ import annotations
 
 import atexit
-import collections
 import contextlib
 import ctypes
-import itertools
 import math
-import operator
 import sys
 import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from verax.base import memory
-from verax.base.arrays import address_writer
-from verax.base.errors import InputError
 from verax.base.forks import renew_in_child
 from verax.base.printing import OneLine, first_few
 from verax.base.processor import require_runs_here
-from verax.runtime.arguments import ArraySpec, add_outputs, contiguous_if_exact, types_of
-from verax.runtime.engine import LoadedObject, load_object
+from verax.runtime.engine import load_object
+from verax.runtime.execution_context import (
+    ALIGNMENT,
+    Clock,
+    ExecutionContext,
+)
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program_binary import (
-    CTX_ARENA,
-    CTX_ARRAYS,
-    CTX_POOL,
-    CTX_WEIGHTS,
-    CountedStep,
     ProgramBinary,
-    Scheduled,
-    Segment,
     Signature,
 )
 from verax.runtime.python_steps import (
-    BoundCount,
-    BoundPython,
     PythonCall,
     numpy_dtype,
 )
 from verax.runtime.threads import ThreadPool
 
-Clock = Callable[[], int]
-"""Nanoseconds since some time."""
-_ALIGNMENT = 64
 MOST_SIZES = 64
 """Sets of sizes whose tables a program of open sizes keeps."""
 MAX_CONTEXTS = 8
 """Runs of one program at the same time."""
 _programs: weakref.WeakSet[Program] = weakref.WeakSet()
 _leaving = False
-
-
-def aligned_zeros(nbytes: int) -> np.ndarray:
-    """Zeroed uint8 array on a 64-byte boundary; its pages are touched only when used.
-
-    Raises `InputError` when so much memory cannot be had, or is more than the limit.
-    """
-    memory.require(nbytes, "what the network computes in between")
-    try:
-        raw = np.zeros(nbytes + _ALIGNMENT, np.uint8)
-    except (MemoryError, ValueError) as error:
-        raise InputError(
-            f"the network needs {nbytes / 2**30:.3g} GiB for intermediate values",
-            next_step="run it on smaller inputs",
-        ) from error
-    start = -raw.ctypes.data % _ALIGNMENT
-    return raw[start : start + nbytes]
 
 
 class Program(OneLine):
@@ -289,186 +259,6 @@ class Program(OneLine):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
 
-class ExecutionContext:
-    """One run's memory: an arena, the table of pointers that the code takes, and worker threads."""
-
-    def __init__(
-        self,
-        binary: ProgramBinary,
-        weights: Any,
-        library: LoadedObject | None,
-        pools: list[ThreadPool],
-        python_call: PythonCall | None,
-        threads: int,
-    ) -> None:
-        """weights: as `weight_table` gives it. pools: the thread pool of this context is appended
-        to it."""
-        self.binary, self._library, self._pools = binary, library, pools
-        self._weights, self._python_call = weights, python_call
-        self._input_specs, self._output_specs = types_of(binary.inputs), types_of(binary.outputs)
-        self._sized: SizedProgram | None = None
-        self.kept_bytes = binary.kept_bytes
-        status_bytes = 4 * len(binary.checks)
-        self.arena = aligned_zeros(max(binary.arena_bytes, status_bytes))
-        self._pool_is_lost = False
-        self.pool_handle: int | None = None
-        self._in_flight: Sequence[np.ndarray] = ()
-        self._count = len(binary.inputs)
-        count = len(binary.inputs) + len(binary.outputs)
-        self._table_slot = CTX_ARRAYS + count
-        self.pointers = (ctypes.c_void_p * (self._table_slot + 1))()
-        self.pointers[CTX_ARENA] = self.arena.ctypes.data
-        self.pointers[CTX_WEIGHTS] = ctypes.addressof(weights)
-        self._write_addresses = address_writer(self.pointers, range(CTX_ARRAYS, CTX_ARRAYS + count))
-        self._checks = binary.checks
-        self._status = self.arena[: 4 * len(binary.checks)].data
-        self._passed = bytes(len(self._status))
-        self._schedule = [self._bind(step) for step in binary.schedule]
-        self.is_native = all(isinstance(step, Segment) for step in binary.schedule)
-        self._argument = ctypes.byref(self.pointers)
-        self.start_workers(threads)
-
-    def use(self, sized: SizedProgram) -> None:
-        """Have the arena and the table for these sizes."""
-        if self._sized is sized:
-            return
-        self._sized = None
-        if sized.arena_bytes > self.arena.nbytes:
-            self.arena = aligned_zeros(sized.arena_bytes)
-            self.pointers[CTX_ARENA] = self.arena.ctypes.data
-            self._status = self.arena[: len(self._passed)].data
-        else:
-            self.arena[len(self._passed) : sized.kept_bytes] = 0
-        self.kept_bytes = max(sized.kept_bytes, len(self._passed))
-        self._input_specs = _with_shapes(self.binary.inputs, sized.inputs)
-        self._output_specs = _with_shapes(self.binary.outputs, sized.outputs)
-        self.pointers[self._table_slot] = sized.table.ctypes.data
-        self._sized = sized
-
-    def start_workers(self, threads: int) -> None:
-        """A pool wherever the code asks for one, if only of the caller: code in older files
-        cannot do without."""
-        self._threads = threads
-        if self.binary.pool and self._library:
-            pool = ThreadPool(self._library, threads)
-            self._pools.append(pool)
-            self.pool_handle = self.pointers[CTX_POOL] = pool.handle
-
-    def renew(self, pool_is_lost: bool) -> None:
-        """In a forked child: nothing runs here; workers are started when they are needed."""
-        self._status[:] = self._passed
-        self._in_flight = ()
-        self._pool_is_lost = pool_is_lost
-
-    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """As `Program.run`, here."""
-        return self._run([a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays])
-
-    def run_if_exact(self, values: Mapping[str, Any]) -> list[np.ndarray] | None:
-        """As `Program.run_if_exact`, here."""
-        if len(values) != self._count:
-            return None
-        callers = contiguous_if_exact(values, self._input_specs)
-        return None if callers is None else self._run(callers)
-
-    def _run(self, callers: list[np.ndarray]) -> list[np.ndarray]:
-        """Outputs for inputs that are contiguous, to which they are added."""
-        self._set_pointers(callers)
-        if self.is_native:
-            self.run_prepared(self._argument, callers)
-            return callers[self._count :]
-        outputs = self._run_steps(callers)
-        self._finish()
-        return outputs
-
-    def run_prepared(self, argument: Any, arrays: Sequence[np.ndarray]) -> None:
-        """Run native code on a table of addresses like `context`, by reference.
-
-        arrays: that the table refers to; they are kept until the code is done. Raises `InputError`
-        when a check of the network fails.
-        """
-        self._in_flight = arrays
-        # No bytecode runs in between, so that Ctrl-C cannot leave state half written in place.
-        collections.deque(map(operator.call, self._schedule, itertools.repeat(argument)), 0)
-        self._in_flight = ()
-        if self._checks and self._status != self._passed:
-            self._raise_failed()
-
-    def _finish(self) -> None:
-        self._in_flight = ()
-        if self._checks and self._status != self._passed:
-            self._raise_failed()
-
-    def _raise_failed(self) -> NoReturn:
-        """The error of the first check that the last run did not pass."""
-        failed = self._checks[int(np.frombuffer(self._status, np.int32).argmax())]
-        self._status[:] = self._passed
-        cause, _, location = failed.rpartition("\n")
-        raise InputError(cause or "an index lies outside of the tensor it indexes", place=location)
-
-    def _run_steps(self, callers: list[np.ndarray]) -> list[np.ndarray]:
-        """Outputs of a network that has steps in Python."""
-        values: dict[str, np.ndarray] = {}
-        for step in self._schedule:
-            self._execute(step, values, callers)
-        outputs = callers[self._count :]
-        if self.binary.python_outputs:
-            return [values.get(n, o) for n, o in zip(self.binary.python_outputs, outputs)]
-        return outputs
-
-    def time_steps(
-        self, arrays: Sequence[np.ndarray], runs: int, clock: Clock, chunk_count: int
-    ) -> list[list[int]]:
-        """As `Program.time_steps`, here."""
-        times: list[list[int]] = []
-        callers = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
-        self._set_pointers(callers)
-        for _ in range(runs):
-            values: dict[str, np.ndarray] = {}
-            elapsed = [0] * len(self._schedule)
-            for chunk in range(chunk_count):
-                for i, array in enumerate(callers, CTX_ARRAYS):
-                    self.pointers[i] = array.ctypes.data + chunk * (array.nbytes // chunk_count)
-                for i, step in enumerate(self._schedule):
-                    start = clock()
-                    self._execute(step, values, callers)
-                    elapsed[i] += clock() - start
-            times.append(elapsed)
-        self._in_flight = ()
-        return times
-
-    def _set_pointers(self, callers: list[np.ndarray]) -> None:
-        """Add new outputs to the caller's inputs; the addresses of all go into the context."""
-        add_outputs(callers, self._output_specs)
-        self._write_addresses(callers)
-        self.start_lost_workers()
-        self._in_flight = callers
-
-    def start_lost_workers(self) -> None:
-        """In a forked child, those that a program of its parent had."""
-        if self._pool_is_lost:
-            self.start_workers(self._threads)
-            self._pool_is_lost = False
-
-    def _execute(
-        self, step: Any, values: dict[str, np.ndarray], callers: Sequence[np.ndarray]
-    ) -> None:
-        if isinstance(step, BoundPython | BoundCount):
-            step(values, callers)
-        else:
-            step(self._argument)
-
-    def _bind(self, step: Scheduled) -> Any:
-        if isinstance(step, CountedStep):
-            return BoundCount(step, self.arena)
-        if isinstance(step, Segment):
-            assert self._library is not None
-            # Its argument is made once (`byref`); a declared one would be converted every time.
-            return ctypes.CFUNCTYPE(None)(self._library.address(step.function))
-        assert self._python_call is not None
-        return BoundPython(step, self._python_call, self.arena, self.binary.weight_regions())
-
-
 def _references(objects: Sequence[object]) -> list[int]:
     """Reference counts of `objects`, those of the sequence and of this function included."""
     return [sys.getrefcount(one) for one in objects]
@@ -489,15 +279,6 @@ def _keep_programs() -> None:
         program._never_free()
 
 
-def _with_shapes(
-    signatures: Sequence[Signature], shapes: Sequence[tuple[int, ...]]
-) -> list[ArraySpec]:
-    return [
-        (name, shape, dtype)
-        for (name, _, dtype), shape in zip(types_of(signatures), shapes, strict=True)
-    ]
-
-
 def _bytes(tensor: Signature) -> int:
     return math.prod(tensor.shape) * numpy_dtype(tensor.dtype).itemsize
 
@@ -505,5 +286,5 @@ def _bytes(tensor: Signature) -> int:
 def weight_table(binary: ProgramBinary) -> Any:
     """The addresses of a binary's weights, as its code takes them. The binary must outlive it."""
     arrays = [content for _, content in binary.weight_regions()]
-    assert not any(a.size and a.ctypes.data % _ALIGNMENT for a in arrays), "whole vectors are read"
+    assert not any(a.size and a.ctypes.data % ALIGNMENT for a in arrays), "whole vectors are read"
     return (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))

@@ -22,7 +22,8 @@ from numpy import ndarray
 
 from verax.base.arrays import address_writer
 from verax.runtime.arguments import ArraySpec, add_outputs, contiguous_if_exact, types_of
-from verax.runtime.program import ExecutionContext, Program
+from verax.runtime.execution_context import ExecutionContext
+from verax.runtime.program import Program
 from verax.runtime.program_binary import CTX_ARRAYS
 
 State = Mapping[str, np.ndarray]

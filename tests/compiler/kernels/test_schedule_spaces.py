@@ -19,7 +19,7 @@ from verax.compiler.kernels import registry
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.convolution.space import NEAR, UNROLLS
 from verax.compiler.kernels.convolution.spec import ConvSpec
-from verax.compiler.kernels.products.attention import AttentionSchedule, AttentionSpec
+from verax.compiler.kernels.products.attention_spec import AttentionSchedule, AttentionSpec
 from verax.compiler.kernels.products.gemm import GemmSpec
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.target import Target

@@ -12,12 +12,11 @@ from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.compiler.kernels import registry
-from verax.compiler.kernels.products.attention import (
-    KNOWN,
+from verax.compiler.kernels.products.attention import KNOWN, attention_schedule
+from verax.compiler.kernels.products.attention_spec import (
     MOST_ITEMS,
     AttentionSchedule,
     AttentionSpec,
-    attention_schedule,
 )
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.calls import KernelCall

@@ -120,7 +120,7 @@ def schedules(spec: Spec, target: Target) -> Sequence[Schedule]:
     return emitter(spec, target).schedules(spec, target)
 
 
-def settled(spec: Any, target: Target) -> Any:
+def with_known_sizes(spec: Any, target: Target) -> Any:
     """`spec` with numbers for sizes that its kernel cannot read at run time."""
     return emitter(spec, target).settle(spec) if entries(spec) else spec
 

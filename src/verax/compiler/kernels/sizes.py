@@ -47,18 +47,18 @@ def ceil_div(a: Size, b: Size) -> Size:
 
 def minimum(*sizes: Size) -> Size:
     """The smallest of `sizes`; an int if all are."""
-    least, *others = sizes
-    for size in others:
-        least = least + size - dim.maximum(least, size)
-    return least
+    smallest, *remaining = sizes
+    for size in remaining:
+        smallest = smallest + size - dim.maximum(smallest, size)
+    return smallest
 
 
 def maximum(*sizes: Size) -> Size:
     """The largest of `sizes`; an int if all are."""
-    greatest, *others = sizes
-    for size in others:
-        greatest = dim.maximum(greatest, size)
-    return greatest
+    largest, *remaining = sizes
+    for size in remaining:
+        largest = dim.maximum(largest, size)
+    return largest
 
 
 def equal(a: Size, b: Size) -> Size:
@@ -68,7 +68,7 @@ def equal(a: Size, b: Size) -> Size:
 
 def value(size: Size, table: Sequence[int]) -> int:
     """The number that a size is, for the entries of `table`."""
-    return dim.number(size, sizes_of(table))
+    return dim.evaluated(size, sizes_of(table))
 
 
 def moves(strides: Sequence[Size]) -> bool:
@@ -107,21 +107,21 @@ def all_open(data: Data) -> Data:
     return data
 
 
-def _replaced(data: Any, number: Callable[[Dim], int]) -> Any:
+def _replaced(data: Any, replacement: Callable[[Dim], int]) -> Any:
     """`data` with a number for each dim; tuples and dataclasses are entered."""
     if isinstance(data, Dim):
-        return number(data)
+        return replacement(data)
     if isinstance(data, Expr):
         read: dict[Expr, Expr] = {
-            e: Const(number(e.value), e.dtype) for e in nodes(data) if isinstance(e, RunTime)
+            e: Const(replacement(e.value), e.dtype) for e in nodes(data) if isinstance(e, RunTime)
         }
         return substitute(data, read) if read else data
     if isinstance(data, tuple):
-        entered = [_replaced(item, number) for item in data]
+        entered = [_replaced(item, replacement) for item in data]
         return data if all(map(operator.is_, entered, data)) else tuple(entered)
     if dataclasses.is_dataclass(data) and not isinstance(data, type):
         old = {f.name: getattr(data, f.name) for f in dataclasses.fields(data)}
-        new = {name: _replaced(item, number) for name, item in old.items()}
+        new = {name: _replaced(item, replacement) for name, item in old.items()}
         changed = {name: item for name, item in new.items() if item is not old[name]}
         return dataclasses.replace(data, **changed) if changed else data
     return data

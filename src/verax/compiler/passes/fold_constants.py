@@ -88,10 +88,10 @@ def _is_stored(graph: Graph, node: Node) -> bool:
     return True
 
 
-def _is_content(known: np.ndarray, type_: TensorType) -> bool:
+def _is_content(content: np.ndarray, type_: TensorType) -> bool:
     """Whether what type rules know of a value may be its constant: numbers, or sizes that stand for
     numbers."""
-    return known.dtype != object or (assumptions() is not None and type_.dtype is DType.int64)
+    return content.dtype != object or (assumptions() is not None and type_.dtype is DType.int64)
 
 
 def _values(rewriter: Rewriter, node: Node) -> list[np.ndarray] | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from verax.compiler.kernels.registry import Schedule, Spec, refusal, schedules, settled
+from verax.compiler.kernels.registry import Schedule, Spec, refusal, schedules, with_known_sizes
 from verax.compiler.kernels.sizes import entries, with_sizes
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.copies import copies
@@ -136,7 +136,7 @@ class Calls:
 
         schedule: by default the one that rules choose.
         """
-        spec = settled(spec, self.target)
+        spec = with_known_sizes(spec, self.target)
         reason = refusal(spec, self.target)
         assert not reason, f"{label} was planned: {reason}"
         pointers = tuple(a.pointer if isinstance(a, Placed) else a for a in args)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from verax.compiler.place.storage import ALIGNMENT, Buffer, Geometry
 from verax.ir.assumptions import assumed_sizes
-from verax.ir.dim import number
+from verax.ir.dim import evaluated
 
 Lifetime = tuple[int, int]
 MANY = 2000
@@ -55,7 +55,7 @@ def most_alive(lifetimes: Mapping[Buffer, Lifetime]) -> int:
     """Bytes that live at once in the step where they are most: no plan takes less."""
     changes: dict[int, int] = {}
     for buffer, (first, last) in lifetimes.items():
-        nbytes = number(buffer.nbytes, assumed_sizes())
+        nbytes = evaluated(buffer.nbytes, assumed_sizes())
         changes[first] = changes.get(first, 0) + nbytes
         changes[last + 1] = changes.get(last + 1, 0) - nbytes
     return max(itertools.accumulate(changes[step] for step in sorted(changes)), default=0)
@@ -69,7 +69,7 @@ def bordered_bytes(lifetimes: Mapping[Buffer, Lifetime]) -> int:
             heapq.heapreplace(ends, last)
         else:
             heapq.heappush(ends, last)
-    return len(ends) * max(number(b.nbytes, assumed_sizes()) for b in lifetimes)
+    return len(ends) * max(evaluated(b.nbytes, assumed_sizes()) for b in lifetimes)
 
 
 def _place_bordered(lifetimes: Mapping[Buffer, Lifetime], end: int) -> int:

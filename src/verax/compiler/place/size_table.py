@@ -13,7 +13,7 @@ from verax.compiler.kernels.sizes import Size, entry
 from verax.compiler.place.memory import Lifetime
 from verax.compiler.place.storage import Buffer, MemorySpace
 from verax.ir.assumptions import assumed_sizes
-from verax.ir.dim import number
+from verax.ir.dim import evaluated
 from verax.runtime.open_sizes import ArenaBuffer
 
 ENTRY_BYTES = 8
@@ -38,7 +38,7 @@ class SizeTable:
         return self._indices[size]
 
     def block(self, sizes: Sequence[Size]) -> Buffer:
-        """Entries that hold `sizes` one after the other, as a tensor of int64."""
+        """Entries that hold `sizes` one after the earlier, as a tensor of int64."""
         buffer = Buffer(MemorySpace.sizes, ENTRY_BYTES * len(sizes))
         buffer.offset = ENTRY_BYTES * len(self.entries)
         self.entries += sizes
@@ -46,19 +46,19 @@ class SizeTable:
 
     # --- buffers of the arena
 
-    def place(self, lifetimes: Mapping[Buffer, Lifetime]) -> None:
+    def place_buffers(self, lifetimes: Mapping[Buffer, Lifetime]) -> None:
         """Buffers get their offsets in this order: those that keep their borders, then the largest
         first, for the sizes there are now."""
         sizes = assumed_sizes()
 
         def rank(item: tuple[Buffer, Lifetime]) -> tuple[bool, int, Lifetime]:
             buffer, alive = item
-            return not buffer.bordered, -number(buffer.nbytes, sizes), alive
+            return not buffer.bordered, -evaluated(buffer.nbytes, sizes), alive
 
         self._lifetimes = sorted(lifetimes.items(), key=rank)
         self._numbers = {buffer: i for i, (buffer, _) in enumerate(self._lifetimes)}
 
-    def places(self, buffer: Buffer) -> bool:
+    def has_offset(self, buffer: Buffer) -> bool:
         """Whether the table holds the buffer's offset."""
         return buffer in self._numbers
 
@@ -75,8 +75,8 @@ class SizeTable:
         for i, (buffer, (first, last)) in enumerate(self._lifetimes):
             conflicts = tuple(
                 j
-                for j, (other, (begin, end)) in enumerate(self._lifetimes[:i])
-                if first <= end and begin <= last and not other.bordered
+                for j, (earlier, (begin, end)) in enumerate(self._lifetimes[:i])
+                if first <= end and begin <= last and not earlier.bordered
             )
             placed.append(ArenaBuffer(str(buffer.nbytes), conflicts, buffer.bordered))
         return tuple(placed)

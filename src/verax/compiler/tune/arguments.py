@@ -19,7 +19,8 @@ from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.layout import Epilogue
-from verax.compiler.kernels.products.attention import AttentionSchedule, AttentionSpec, panels
+from verax.compiler.kernels.products.attention import panels
+from verax.compiler.kernels.products.attention_spec import AttentionSchedule, AttentionSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, pack_b
 from verax.compiler.kernels.products.paired_bytes import pack_paired
 from verax.compiler.kernels.products.strassen import (

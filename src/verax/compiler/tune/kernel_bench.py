@@ -23,7 +23,8 @@ from verax.compiler.place.memory import align
 from verax.compiler.place.storage import MemorySpace
 from verax.compiler.tune.arguments import Argument, arguments, drawn, packing_of, seed_of
 from verax.compiler.tune.host import Host
-from verax.runtime.program import Program, aligned_zeros
+from verax.runtime.execution_context import aligned_zeros
+from verax.runtime.program import Program
 
 TURN_SECONDS = 1.2e-3
 """How long a turn takes at least, if no single call takes longer."""

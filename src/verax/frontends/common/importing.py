@@ -37,7 +37,8 @@ from verax.frontends.common.open_sizes import advice
 from verax.frontends.common.subgraphs import keep, scope_of
 from verax.frontends.common.wide_borders import take_wide_borders
 from verax.frontends.model import Model
-from verax.ir.dim import DimLike, parse_dim, substitute, symbol, symbols
+from verax.ir.dim import DimLike, symbol, symbols
+from verax.ir.dim_forms import parse_dim, substitute
 from verax.ir.graph import Builder
 from verax.ir.types import TensorType
 from verax.ops.pointwise.identity import Identity

@@ -16,7 +16,8 @@ from typing import Any
 from verax.base.errors import GraphError, UnsupportedError
 from verax.frontends.common.foreign import ForeignNode
 from verax.frontends.torch.arguments import Ref, dim
-from verax.ir.dim import DimLike, parse_dim, symbol
+from verax.ir.dim import DimLike, symbol
+from verax.ir.dim_forms import parse_dim
 
 SAME_ORDER = frozenset(
     [

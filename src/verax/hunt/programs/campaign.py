@@ -42,8 +42,7 @@ SCRIPT = '''\
 from pathlib import Path
 
 import numpy as np
-import torch
-import torch.nn.functional as F
+{torch}
 
 here = Path(__file__).parent
 stored = np.load(here / "input.npz")
@@ -178,6 +177,7 @@ def script_of(case: ProgramCase, backend: str, alarm: Alarm) -> str:
         tensors="\n".join(tensors),
         names=", ".join(program.inputs),
         outputs=list(case.graph.outputs),
+        torch="import torch\nimport torch.nn.functional as F",
         backend=backend,
         dynamic=", dynamic=True" if program.mode == DYNAMIC else "",
         before=second,

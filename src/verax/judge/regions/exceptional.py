@@ -18,7 +18,7 @@ class Exceptional(StrEnum):
     by_blocks_of_128 = "weights rounded by blocks of 128 keys"
     before_bias = "stored before the bias is added"
     stored = "stored"
-    kept = "kept in float32"
+    in_float32 = "kept in float32"
 
 
 BLOCKS = {

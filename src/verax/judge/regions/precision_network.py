@@ -399,7 +399,7 @@ class _ArithmeticSearch:
             first: list[SubjectProgram] = []
             for fused in (True, False):
                 program = SubjectProgram(plain.name, plain, fmt, fused=fused, recurrent=half)
-                unstored = dict.fromkeys(self._unstored_outputs(fmt), Exceptional.kept)
+                unstored = dict.fromkeys(self._unstored_outputs(fmt), Exceptional.in_float32)
                 (last if unstored else first).append(program.with_exceptions(unstored))
             yield from first
             listed = SubjectProgram(f"{short} autocast", plain, fmt, autocast=True, recurrent=half)

@@ -138,7 +138,7 @@ class ProgramRunner:
         # What autocast stores differs by version; a value stored in 16 bits by itself is a mistake.
         if program.autocast and self._factor_scales:
             yield Exceptional.stored
-            yield Exceptional.kept
+            yield Exceptional.in_float32
 
     # ------------------------------------------------------------------ one node
     def _step(
@@ -273,7 +273,7 @@ class ProgramRunner:
         exceptional = program.exceptions.get(value)
         if exceptional is Exceptional.stored:
             return round_to(y, program.store)
-        if exceptional is Exceptional.kept:
+        if exceptional is Exceptional.in_float32:
             return y
         is_observed = value in self.sampler.region.observed
         if program.last and not is_observed:

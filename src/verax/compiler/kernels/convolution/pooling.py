@@ -154,10 +154,10 @@ def _stretches(spec: PoolSpec, axis: int) -> list[_Stretch]:
     begin = minimum(-(-pad // stride), output)
     inside = maximum(spec.size[axis] + pad - extent + stride, 0) // stride
     end = maximum(begin, minimum(inside, output))
-    whole = _Run(begin, end - begin, (0, kernel), kernel)
+    full_windows = _Run(begin, end - begin, (0, kernel), kernel)
     stretches = (
         _Stretch(0, begin),
-        _Stretch(begin, end - begin, whole),
+        _Stretch(begin, end - begin, full_windows),
         _Stretch(end, output - end),
     )
     return [stretch for stretch in stretches if not same(stretch.count, 0)]

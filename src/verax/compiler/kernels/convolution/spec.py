@@ -217,12 +217,14 @@ class ConvSpec:
             bounds.append((minimum(*begins), (max(end, 0) if isinstance(end, int) else end) + 1))
         return tuple(bounds)  # type: ignore[return-value]
 
-    def border(self, size: Sizes, most: Sequence[int] = (0, 0, 0)) -> Borders:
-        """Zeros needed (before, after) the input of `size`, per axis. most: after an axis of open
-        size, where how many depends on it."""
+    def border(self, size: Sizes, max_after: Sequence[int] = (0, 0, 0)) -> Borders:
+        """Zeros needed (before, after) the input of `size`, per axis. max_after: after an axis of
+        open size, where how many depends on it."""
         before = (-static_size(lo) for lo, _ in self.input_extent())
         after = (hi - n for (_, hi), n in zip(self.input_extent(), size, strict=True))
-        ends = (max(0, n) if isinstance(n, int) else m for n, m in zip(after, most, strict=True))
+        ends = (
+            max(0, n) if isinstance(n, int) else m for n, m in zip(after, max_after, strict=True)
+        )
         return tuple(zip(before, ends, strict=True))  # type: ignore[return-value]
 
 

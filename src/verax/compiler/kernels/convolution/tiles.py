@@ -89,12 +89,14 @@ class Walk:
                     last_chunk = f.i64(self.chunks - 1)
                     is_last = f.when(f.b.icmp_signed("==", f.i64(chunk), last_chunk))
                 with is_last:
-                    for first, left in self._rest(f, remainder, rows):
+                    for first, left in self._remainder(f, remainder, rows):
                         row = self.full * rows + first
                         last = OutputTile(n, block, d, row, 0, left, 0)
                         self._emit_row(f, tile, after, last)
 
-    def _rest(self, f: FunctionBuilder, extent: Size, below: int) -> Iterator[tuple[Size, int]]:
+    def _remainder(
+        self, f: FunctionBuilder, extent: Size, below: int
+    ) -> Iterator[tuple[Size, int]]:
         """(offset, count) of what is left behind whole tiles: one of them, or several where it is
         read at run time and tiles may begin anywhere."""
         if isinstance(extent, int) or not self.aligned:
@@ -112,15 +114,15 @@ class Walk:
         full, remainder = divmod(across, cols)
         with f.loop(full) as c:
             tile(dataclasses.replace(tile_start, col=f.imul(c.index, cols), cols=cols))
-        for first, left in self._rest(f, remainder, cols):
+        for first, left in self._remainder(f, remainder, cols):
             tile(dataclasses.replace(tile_start, col=full * cols + first, cols=left))
         if after is not None:
             after(dataclasses.replace(tile_start, cols=across))
 
 
-def _tile(most: int, extent: Size) -> int:
+def _tile(max_size: int, extent: Size) -> int:
     """Outputs of a tile along an axis."""
-    return min(most, extent) if isinstance(extent, int) else most
+    return min(max_size, extent) if isinstance(extent, int) else max_size
 
 
 def choose_tile(

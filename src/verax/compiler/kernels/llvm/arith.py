@@ -100,11 +100,11 @@ class LlvmArith(Arith[Typed]):
 
     def _read(self, size: Dim, dtype: str) -> Typed:
         """A size of the table of dims as a number."""
-        whole, kind = self.fb.size(size), ELEMENT_TYPES[dtype]
+        integer, kind = self.fb.size(size), ELEMENT_TYPES[dtype]
         if dtype in ("float32", "float64"):
-            value = self.b.sitofp(whole, kind)
+            value = self.b.sitofp(integer, kind)
         else:
-            value = whole if dtype in ("int64", "uint64") else self.b.trunc(whole, kind)
+            value = integer if dtype in ("int64", "uint64") else self.b.trunc(integer, kind)
         return Typed(self.fb.splat(value, self.lanes) if self.lanes else value, dtype)
 
     def call(self, function: str, *args: Typed) -> Typed:

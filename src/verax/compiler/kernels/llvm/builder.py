@@ -267,10 +267,10 @@ class FunctionBuilder:
         self._begun = len(entry.instructions) - remaining
         self.b.position_at_end(before)
 
-    def _read(self, dim: Dim) -> ir.Value:
+    def _read(self, dim: Size) -> ir.Value:
         """Code for the polynomial, where the builder stands."""
-        total: Index = 0
-        for monomial, coefficient in dim.terms:
+        total: Index = dim if isinstance(dim, int) else 0
+        for monomial, coefficient in () if isinstance(dim, int) else dim.terms:
             product: Index = coefficient
             for atom, power in monomial:
                 for _ in range(power):
@@ -283,26 +283,20 @@ class FunctionBuilder:
             self._sizes[atom] = self._compute(atom)
         return self._sizes[atom]
 
-    def _read_side(self, side: Size) -> ir.Value:
-        return self._read(side) if isinstance(side, Dim) else _i64(side)
-
     def _compute(self, atom: Atom) -> ir.Value:
         if isinstance(atom, Symbol):
             table_entry = self.b.gep(self._table, [self.i64(self._n_args)], source_etype=PTR)
             dims = self.b.load(table_entry, typ=PTR)
-            return self.b.load(
-                self.b.gep(dims, [self.i64(index_of(atom))], source_etype=I64), typ=I64
-            )
+            index = [self.i64(index_of(atom))]
+            return self.b.load(self.b.gep(dims, index, source_etype=I64), typ=I64)
         if isinstance(atom, Division):
-            above, below = self._read_side(atom.numerator), self._read_side(atom.denominator)
-            if atom.ceiling:
-                above = self.b.add(above, self.b.sub(below, _i64(1)))
-            quotient = self.b.sdiv(above, below)
-            rest = self.b.sub(above, self.b.mul(quotient, below))
-            lower = self.b.sub(quotient, _i64(1))  # normal forms may divide what is negative
-            is_below = self.b.icmp_signed("<", rest, _i64(0))
-            return self.b.select(is_below, lower, quotient)
-        left, right = self._read_side(atom.left), self._read_side(atom.right)
+            above, below = (self._read(d) for d in (atom.numerator, atom.denominator))
+            above = self.b.add(above, self.b.sub(below, _i64(1))) if atom.ceiling else above
+            quotient = self.b.sdiv(above, below)  # of what may be negative
+            remainder = self.b.sub(above, self.b.mul(quotient, below))
+            is_below = self.b.icmp_signed("<", remainder, _i64(0))
+            return self.b.select(is_below, self.b.sub(quotient, _i64(1)), quotient)
+        left, right = self._read(atom.left), self._read(atom.right)
         return self.b.select(self.b.icmp_signed(">", right, left), right, left)
 
     def i64(self, value: Index) -> ir.Value:

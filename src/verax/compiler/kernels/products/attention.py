@@ -31,113 +31,19 @@ from verax.compiler.kernels.llvm.builder import (
     Term,
 )
 from verax.compiler.kernels.llvm.lanes import joined_lanes, sum_of_floats
-from verax.compiler.kernels.products.gemm import Matrix
+from verax.compiler.kernels.products.attention_spec import AttentionSchedule, AttentionSpec, Shared
 from verax.compiler.kernels.registry import Space, Stage, emits
-from verax.compiler.kernels.sizes import Size, ceil_div, equal, minimum, numbers
+from verax.compiler.kernels.sizes import Size, ceil_div, equal, numbers
 from verax.compiler.kernels.target import LANES, Target
 from verax.numerics import functions
 
 F32, F64 = "float32", "float64"
 _Store = Callable[[list[list[ir.Value]], Index, Index], None]
-MOST_ITEMS = 32
-"""Each has scratch memory of its own, if it is the first of its thread's."""
 SCORES_BYTES = 1 << 16
 """What the scores of a group may take of the caches nearest to a core."""
 KNOWN = (F32, F64, "bool")
 UNROLL = 4
 """Steps of a sum that are written out."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Shared:
-    """Which of the packed matrices a head reads: number outer * `outer` + head // `repeats`."""
-
-    outer: int
-    repeats: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Mask:
-    """What is added to scores, of their type, or where they are kept (bool). Where `at` has columns
-    that are neighbors, every row can be read up to a multiple of 16 columns."""
-
-    at: Matrix
-    dtype: str
-
-
-@dataclasses.dataclass(frozen=True)
-class AttentionSpec:
-    """y = softmax(q k^T * scale / divisor, masked) v, for i < outer and every head j < inner.
-
-    n queries and m keys of d features, values of e; columns of q and y are neighbors. keys,
-    values: whose packed matrices a head reads.
-
-    Arguments of the kernel: q, packed keys, packed values, the mask if there is one, scratch
-    (`scratch_bytes`), y.
-    """
-
-    outer: Size
-    inner: Size
-    n: Size
-    m: Size
-    d: int
-    e: int
-    q: Matrix
-    y: Matrix
-    keys: Shared
-    values: Shared
-    scale: float = 1.0
-    divisor: float = 1.0
-    mask: Mask | None = None
-    hidden: float = -math.inf
-    causal: bool = False
-    masked_to_zero: bool = False
-    nan_to_zero: bool = False
-    dtype: str = F32
-
-    def __str__(self) -> str:
-        masked = f", {self.mask.dtype} mask" if self.mask else ""
-        queries = f"{self.outer * self.inner} x [{self.n}, {self.d}]"
-        causal = ", causal" if self.causal else ""
-        return f"{self.dtype} attention {queries} to [{self.m}, {self.e}]{masked}{causal}"
-
-    @property
-    def dtypes(self) -> tuple[str, ...]:
-        """Of everything read, added in and written."""
-        return (self.dtype, self.mask.dtype) if self.mask else (self.dtype,)
-
-    @property
-    def row(self) -> Size:
-        """Elements from one row of scores to the next: no power of two, so that rows do not evict
-        one another."""
-        return ceil_div(self.m, LANES) * LANES + LANES
-
-
-@dataclasses.dataclass(frozen=True)
-class AttentionSchedule:
-    """A tile of scores is `rows` queries by `blocks` * 16 keys, and likewise of results; `tiles`
-    such tiles of queries share their scratch memory and each panel that is read."""
-
-    rows: int
-    blocks: int
-    tiles: int
-
-    def __str__(self) -> str:
-        return f"tile {self.rows} by {self.blocks * LANES}, {self.tiles} together"
-
-    def groups(self, spec: AttentionSpec) -> Size:
-        """Groups of queries of one head."""
-        return ceil_div(spec.n, self.rows * self.tiles)
-
-    def items(self, spec: AttentionSpec) -> Size:
-        return minimum(MOST_ITEMS, spec.outer * spec.inner * self.groups(spec))
-
-    def scratch_elements(self, spec: AttentionSpec) -> Size:
-        """Of one item: the rows, and a spare one."""
-        return (self.rows * self.tiles + 1) * spec.row
-
-    def scratch_bytes(self, spec: AttentionSpec) -> Size:
-        return self.items(spec) * self.scratch_elements(spec) * ELEMENT_SIZES[spec.dtype]
 
 
 def _fits(spec: AttentionSpec, blocks: int, rows: int, target: Target) -> bool:
@@ -463,13 +369,13 @@ class _Group:
     ) -> ir.Value:
         """The same for so many whole vectors, and what is left, as they are read at run time."""
         f, lowest = self.f, self._constant(-math.inf)
-        whole = full // 4 * 4
-        with f.loop(whole, step=4, carry=[lowest] * 4) as loop:
+        unrolled = full // 4 * 4
+        with f.loop(unrolled, step=4, carry=[lowest] * 4) as loop:
             at = f.imul(loop.index, LANES)
             values = [self._load(self._at(row, at, j * LANES)) for j in range(4)]
             loop.next([larger(*pair) for pair in zip(values, loop.values, strict=True)])
         a, b, c, d = loop.results
-        with f.loop(full, start=whole, carry=[larger(larger(a, b), larger(c, d))]) as loop:
+        with f.loop(full, start=unrolled, carry=[larger(larger(a, b), larger(c, d))]) as loop:
             value = self._load(self._at(row, f.imul(loop.index, LANES)))
             loop.next([larger(value, loop.values[0])])
         last = self._load(self._at(row, full * LANES))  # a row has a spare vector

@@ -438,8 +438,8 @@ class _StageWalk:
             return partial
         for turn in range(turns):  # the last whole vectors, then what is left of one
             is_last = equal(full - done, turn) * minimum(1, left)
-            whole = minimum(1, maximum(full - done - turn, 0))
-            for trips, count in ((whole, LANES), (is_last, left)):
+            has_full = minimum(1, maximum(full - done - turn, 0))
+            for trips, count in ((has_full, LANES), (is_last, left)):
                 if trips == 0:
                     continue
                 with fb.loop(trips, carry=_flat(partial)) as once:

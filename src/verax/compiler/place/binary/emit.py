@@ -41,7 +41,7 @@ from verax.compiler.place.memory import Lifetime, kept_bytes, plan_arena
 from verax.compiler.place.size_table import SizeTable
 from verax.compiler.place.storage import Buffer, MemorySpace, Placed, Pointer
 from verax.ir.assumptions import NotOpenError, assumed_sizes, assumptions
-from verax.ir.dim import number, same
+from verax.ir.dim import evaluated, same
 from verax.ir.types import TensorType
 from verax.runtime.open_sizes import OpenSizes
 from verax.runtime.program_binary import (
@@ -73,7 +73,7 @@ MAX_RUN = 512
 def runs_alone(kernel: Kernel) -> bool:
     """Whether the caller's thread does all of it, however many there are."""
     sizes = (kernel.items, kernel.flops, kernel.bytes)
-    items, flops, bytes_ = (number(size, assumed_sizes()) for size in sizes)
+    items, flops, bytes_ = (evaluated(size, assumed_sizes()) for size in sizes)
     return items < 2 or (flops < SERIAL_FLOPS and bytes_ < SERIAL_BYTES)
 
 
@@ -110,7 +110,7 @@ def _built(
     if table is None:
         arena_bytes = plan_arena(lifetimes, start=lowering.calls.status_bytes)
     else:
-        table.place(lifetimes)
+        table.place_buffers(lifetimes)
         arena_bytes = 0
     own_bytes = place_weights(lowering.weights, _used_buffers(lowering))
     threads = lowering.settings.thread_count
@@ -367,8 +367,8 @@ class _Segment:
             entry = self.b.gep(base, [i64(buffer.slot)], source_etype=PTR)
             base = self.b.load(entry, typ=PTR)
             start = buffer.offset if buffer.slot == OWN_WEIGHTS else 0
-        offset = self._number(start + pointer.byte_offset)
-        if table is not None and table.places(buffer):
+        offset = self._loaded_size(start + pointer.byte_offset)
+        if table is not None and table.has_offset(buffer):
             offset = self.b.add(offset, self._entry(table.offset_of(buffer)))
         if pointer.step:
             offset = self.b.add(offset, self.b.mul(self.runs[-1], i64(pointer.step)))
@@ -378,7 +378,7 @@ class _Segment:
         address = self.b.gep(self.sizes, [i64(index)], source_etype=I64)
         return self.b.load(address, typ=I64)
 
-    def _number(self, size: Size) -> ir.Value:
+    def _loaded_size(self, size: Size) -> ir.Value:
         if isinstance(size, int):
             return i64(size)
         assert self.table is not None, "sizes are open only where there is a table"
@@ -401,7 +401,7 @@ class _Segment:
             slot = b.gep(self.pointers, [i64(len(call.args))], source_etype=PTR)
             b.store(self.sizes, slot)
         target = self.module.intrinsic(kernel.name, VOID, KERNEL_TYPE.args)
-        items = self._number(kernel.items)
+        items = self._loaded_size(kernel.items)
         if self.pool is None or self.workers is None or runs_alone(kernel):
             b.call(target, [self.pointers, i64(0), items])
         else:

@@ -22,7 +22,7 @@ from verax.compiler.plan.expressions import element_expr
 from verax.compiler.plan.fusion import Group
 from verax.compiler.plan.layouts import Layout, Pads, can_block
 from verax.ir.assumptions import assumed_sizes
-from verax.ir.dim import number
+from verax.ir.dim import evaluated
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
 from verax.ops.windows.convolution import Conv
@@ -112,9 +112,9 @@ def data_layout(graph: Graph, node: Node) -> tuple[Layout, Pads] | None:
     nothing = Strides(0, 0, 0, 0)
     x = graph.types[node.inputs[0] or ""]
     windows = _windows(graph, node)
-    most = triple([end for _, end in windows.pads], 0)
+    max_after = triple([end for _, end in windows.pads], 0)
     spec = conv_spec(graph, node, nothing, nothing)
-    border = spec.border(triple(x.shape[2:], 1), most)
+    border = spec.border(triple(x.shape[2:], 1), max_after)
     pads: Pads = tuple(border[3 - (x.rank - 2) :])
     reach = [a + n + b for n, (a, b) in zip(x.shape[2:], pads)]
     lead = x.shape[0] * x.shape[1]
@@ -145,7 +145,7 @@ def fits(graph: Graph, value: str, node: Node) -> bool:
     if producer is None or not isinstance(producer.op, Conv) or expr is None:
         return True
     pointwise = not {*_windows(graph, producer).kernel_shape} - {1}
-    small = number(Physical(graph.types[value]).nbytes, assumed_sizes()) <= IN_CACHE
+    small = evaluated(Physical(graph.types[value]).nbytes, assumed_sizes()) <= IN_CACHE
     return not (pointwise and small and calls_function(expr))
 
 

@@ -66,11 +66,11 @@ def tiling_of(graph: Graph, node: Node, tile: int) -> Tiling:
 def zeros_around(windows: Windows, tiling: Tiling) -> Pads:
     """The border that the tiles at the edges see; of an open size as wide as it can be."""
     reach = (tiling.down * tiling.tile + 2, tiling.across * tiling.tile + 2)
-    most = (end + tiling.tile - 1 for _, end in windows.pads)
+    max_after = (end + tiling.tile - 1 for _, end in windows.pads)
     return tuple(
         (begin, max(0, far - begin - n) if isinstance(n, int) else most_after)
         for n, far, (begin, _), most_after in zip(
-            windows.input, reach, windows.pads, most, strict=True
+            windows.input, reach, windows.pads, max_after, strict=True
         )
     )
 

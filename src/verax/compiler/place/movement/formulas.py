@@ -42,7 +42,9 @@ def place_by_formula(lowering: Lowering, node: Node) -> None:
     FORMULAS[node.op.kind](lowering, node)
 
 
-def _moved(view_: View, offset: Size, shape: Sequence[Size], strides: Sequence[Size]) -> View:
+def _shifted_view(
+    view_: View, offset: Size, shape: Sequence[Size], strides: Sequence[Size]
+) -> View:
     """Other elements of the same tensor: from `offset` elements further on."""
     at = view_.pointer.byte_offset + offset * ELEMENT_SIZES[view_.dtype]
     pointer = Pointer(view_.pointer.buffer, at)
@@ -70,12 +72,12 @@ def _give(lowering: Lowering, value: str, source: Placed, piece: View, label: st
 
 def _slice(lowering: Lowering, node: Node) -> None:
     source = lowering.values.read_contiguous(node.inputs[0] or "")
-    whole = view(source)
+    source_view = view(source)
     starts, ends, axes, steps = (
         *(_ints(lowering, v) for v in node.inputs[1:]), None, None,
     )[:4]  # fmt: skip
     assert isinstance(node.op, Slice) and starts is not None and ends is not None
-    shape, strides = list(whole.shape), list(whole.strides)
+    shape, strides = list(source_view.shape), list(source_view.strides)
     offset: Size = 0
     for i, (start, end) in enumerate(zip(starts, ends)):
         axis = i if axes is None else int(axes[i]) % len(shape)
@@ -83,55 +85,55 @@ def _slice(lowering: Lowering, node: Node) -> None:
         begin, count = slice_bounds(shape[axis], start, end, step)
         offset = offset + begin * strides[axis]
         shape[axis], strides[axis] = count, strides[axis] * step  # type: ignore[call-overload]
-    piece = _moved(whole, offset, shape, strides)
+    piece = _shifted_view(source_view, offset, shape, strides)
     _give(lowering, node.outputs[0], source, piece, node.name or node.outputs[0])
 
 
 def _split(lowering: Lowering, node: Node) -> None:
     source = lowering.values.read_contiguous(node.inputs[0] or "")
-    whole, offset = view(source), 0
+    source_view, offset = view(source), 0
     assert isinstance(node.op, Split)
-    axis = node.op.axis % len(whole.shape)
+    axis = node.op.axis % len(source_view.shape)
     for value in node.outputs:
         shape = lowering.graph.types[value].shape
-        piece = _moved(whole, offset, shape, whole.strides)
+        piece = _shifted_view(source_view, offset, shape, source_view.strides)
         _give(lowering, value, source, piece, node.name or value)
-        offset += shape[axis] * whole.strides[axis]
+        offset += shape[axis] * source_view.strides[axis]
 
 
 def _expand(lowering: Lowering, node: Node) -> None:
-    whole = view(lowering.values.read_contiguous(node.inputs[0] or ""))
+    source_view = view(lowering.values.read_contiguous(node.inputs[0] or ""))
     target = view(lowering.values.write(node.outputs[0]))
-    strides = broadcast_strides(whole.shape, whole.strides, target.shape)
-    repeated = dataclasses.replace(whole, shape=target.shape, strides=strides)
+    strides = broadcast_strides(source_view.shape, source_view.strides, target.shape)
+    repeated = dataclasses.replace(source_view, shape=target.shape, strides=strides)
     _copy(lowering, repeated, target, node.name or node.outputs[0])
 
 
 def _tile(lowering: Lowering, node: Node) -> None:
     """Every axis twice: how often, and its elements."""
-    whole = view(lowering.values.read_contiguous(node.inputs[0] or ""))
+    source_view = view(lowering.values.read_contiguous(node.inputs[0] or ""))
     target = view(lowering.values.write(node.outputs[0]))
     counts = _ints(lowering, node.inputs[1])
     assert counts is not None
-    dims = tuple(d for pair in zip(counts, whole.shape) for d in pair)
-    read = tuple(s for stride in whole.strides for s in (0, stride))
+    dims = tuple(d for pair in zip(counts, source_view.shape) for d in pair)
+    read = tuple(s for stride in source_view.strides for s in (0, stride))
     written = tuple(
-        s for n, stride in zip(whole.shape, target.strides) for s in (n * stride, stride)
+        s for n, stride in zip(source_view.shape, target.strides) for s in (n * stride, stride)
     )
     spec = LoopSpec(
-        dims, (Access(whole.dtype, read),), (Access(whole.dtype, written),),
-        (Input(0, whole.dtype),),
+        dims, (Access(source_view.dtype, read),), (Access(source_view.dtype, written),),
+        (Input(0, source_view.dtype),),
     )  # fmt: skip
     label = node.name or node.outputs[0]
-    lowering.calls.call(spec, [whole.pointer, target.pointer], label)
+    lowering.calls.call(spec, [source_view.pointer, target.pointer], label)
 
 
 def _pad(lowering: Lowering, node: Node) -> None:
     """The fill everywhere, then what of the source lies inside."""
     graph, label = lowering.graph, node.name or node.outputs[0]
-    whole = view(lowering.values.read_contiguous(node.inputs[0] or ""))
+    source_view = view(lowering.values.read_contiguous(node.inputs[0] or ""))
     written = lowering.values.write(node.outputs[0])
-    target, rank = view(written), len(whole.shape)
+    target, rank = view(written), len(source_view.shape)
     widths = _ints(lowering, node.inputs[1])
     assert widths is not None
     axes_input = node.inputs[3] if len(node.inputs) > 3 else None
@@ -140,20 +142,20 @@ def _pad(lowering: Lowering, node: Node) -> None:
     dtype = graph.types[node.outputs[0]].dtype.numpy
     value = np.zeros(1, dtype) if filled is None else graph.constants[filled].reshape(-1)[:1]
     lowering.calls.call(fill(written.physical, value), [written], label)
-    shape: list[Size] = list(whole.shape)
-    taken: Size = 0
-    put: Size = 0
+    shape: list[Size] = list(source_view.shape)
+    source_offset: Size = 0
+    target_offset: Size = 0
     for i, axis in enumerate(axes):
         before, after = widths[i], widths[len(axes) + i]
         for width, first in ((before, True), (after, False)):
             if width < 0:  # cut
                 shape[axis] = shape[axis] + width
-                taken = taken - (width * whole.strides[axis] if first else 0)
-        put = put + (before * target.strides[axis] if before > 0 else 0)
+                source_offset = source_offset - (width * source_view.strides[axis] if first else 0)
+        target_offset = target_offset + (before * target.strides[axis] if before > 0 else 0)
     if any(n <= 0 for n in shape):
         return
-    source = _moved(whole, taken, shape, whole.strides)
-    _copy(lowering, source, _moved(target, put, shape, target.strides), label)
+    source = _shifted_view(source_view, source_offset, shape, source_view.strides)
+    _copy(lowering, source, _shifted_view(target, target_offset, shape, target.strides), label)
 
 
 FORMULAS: dict[str, Callable[[Lowering, Node], None]] = {

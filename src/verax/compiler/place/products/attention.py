@@ -8,12 +8,12 @@ import math
 from verax.compiler.kernels.dtypes import contraction
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
-from verax.compiler.kernels.products.attention import (
+from verax.compiler.kernels.products.attention import panels
+from verax.compiler.kernels.products.attention_spec import (
     AttentionSchedule,
     AttentionSpec,
     Mask,
     Shared,
-    panels,
 )
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec
 from verax.compiler.kernels.sizes import ceil_div

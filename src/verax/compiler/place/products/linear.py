@@ -154,16 +154,16 @@ def sizes_of(graph: Graph, node: Node) -> tuple[int, int] | None:
 def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
     """The batch of a product of factors with these."""
     rank = max(len(left), len(right))
-    pairs = zip((1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right)
-    return tuple(b if same(a, 1) or (not same(a, b) and a == 1) else a for a, b in pairs)
+    size_pairs = zip((1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right)
+    return tuple(b if same(a, 1) or (not same(a, b) and a == 1) else a for a, b in size_pairs)
 
 
 def _batch_steps(batch: tuple[int, ...], own: tuple[int, ...], matrix: int) -> list[int]:
     """Distance in elements along each batch axis; 0 where a factor is repeated."""
     steps, step = [], matrix
     padded = (1,) * (len(batch) - len(own)) + own
-    for size, whole in zip(reversed(padded), reversed(batch), strict=True):
-        is_repeated = same(size, 1) or (not same(size, whole) and size == 1)
+    for size, batch_size in zip(reversed(padded), reversed(batch), strict=True):
+        is_repeated = same(size, 1) or (not same(size, batch_size) and size == 1)
         steps.append(0 if is_repeated else step)
         step *= size
     return steps[::-1]
