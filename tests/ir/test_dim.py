@@ -12,11 +12,10 @@ from verax.ir.dim import (
     ceildiv,
     floordiv,
     maximum,
-    parse_dim,
-    substitute,
     symbol,
     symbols,
 )
+from verax.ir.dim_forms import parse_dim, substitute
 
 SIZES = {"n": 3, "h": 11, "w": 8}
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.place.calls import BranchCall, KernelCall, LoopCall, Native
 from verax.compiler.place.copies import copies
 from verax.compiler.place.lowering import Lowering
@@ -133,7 +134,7 @@ def place_loop(lowering: Lowering, group: Group, choice: Choice) -> None:
     for source, target in zip(after, carried):
         calls += _copied(lowering, source, target, target.pointer, group.label)
     for source, target in zip(row_outputs, stacked):
-        step = source.physical.nbytes
+        step = static_size(source.physical.nbytes)
         moving = Pointer(target.buffer, target.byte_offset, step)
         calls += _copied(lowering, source, source, moving, group.label)
     max_trips = control.MOST_RUNS

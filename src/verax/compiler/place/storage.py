@@ -48,7 +48,7 @@ class Buffer:
     overlap others (but see `borders`)."""
 
     space: MemorySpace
-    nbytes: Size
+    nbytes: int
     slot: int = -1
     geometry: Geometry | None = None
     offset: int = -1
@@ -85,9 +85,9 @@ class Physical:
         return self.shape[2:]
 
     @property
-    def blocks(self) -> Size:
+    def blocks(self) -> int:
         """Channel blocks of a blocked tensor."""
-        return ceil_div(self.shape[1], LANES)
+        return ceil_div(self.shape[1], LANES)  # type: ignore[return-value]  # as `TensorType.shape`
 
     @property
     def borders(self) -> Pads:
@@ -134,7 +134,7 @@ class Physical:
         return sum(a * s for (a, _), s in zip(self.borders, self.strides[2:]))
 
     @property
-    def nbytes(self) -> Size:
+    def nbytes(self) -> int:
         """Bytes that it takes, borders and spare lanes included."""
         return math.prod(self.extents) * self.type.dtype.itemsize
 

@@ -150,7 +150,7 @@ class Values:
 
     def scratch(self, nbytes: Size) -> Pointer:
         """Arena memory for one step."""
-        return Pointer(Buffer(MemorySpace.arena, nbytes))
+        return Pointer(Buffer(MemorySpace.arena, nbytes))  # type: ignore[arg-type]  # as shapes
 
     def write_contiguous(self, value: str) -> Placed:
         """Where `value` is to be written row-major without borders: a new placement."""

@@ -146,8 +146,8 @@ def _of_attention(spec: AttentionSpec) -> list[Argument]:
 
     return [
         Argument("float32"),
-        packed("keys", spec.m, spec.d),
-        packed("values", spec.e, spec.m),
+        packed("keys", static_size(spec.m), spec.d),
+        packed("values", spec.e, static_size(spec.m)),
         *([Argument(spec.mask.dtype)] if spec.mask else []),
         Argument("float32", scratch=lambda schedule: schedule.scratch_bytes(spec)),
         Argument("float32", written=True),

@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from verax.compiler.kernels.registry import Schedule, Spec
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.binary.kernel_program import Place, calls_alone, make_ahead
 from verax.compiler.place.calls import KernelCall
@@ -64,7 +65,7 @@ class Workload:
             call.spec,
             call.schedule,
             tuple(p.buffer.nbytes for p in call.args),
-            tuple(p.byte_offset for p in call.args),
+            tuple(static_size(p.byte_offset) for p in call.args),
             cold,
             weight_bytes,
         )

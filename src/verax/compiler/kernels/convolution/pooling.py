@@ -36,7 +36,15 @@ from verax.compiler.kernels.llvm.builder import (
     ModuleBuilder,
 )
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.sizes import Size, ceil_div, entries, maximum, minimum, numbers
+from verax.compiler.kernels.sizes import (
+    Size,
+    ceil_div,
+    entries,
+    maximum,
+    minimum,
+    numbers,
+    static_size,
+)
 from verax.compiler.kernels.target import LANES
 from verax.ir.dim import same
 from verax.numerics.formats import FLOATS
@@ -91,7 +99,7 @@ class PoolSpec:
         """[first, one past the last) kernel position inside the input, at an output position."""
         start, d = output * self.strides[axis] - self.pads[axis], self.dilations[axis]
         first = max(0, -(start // d))
-        end = min(self.kernel[axis], (self.size[axis] - 1 - start) // d + 1)
+        end = min(self.kernel[axis], (static_size(self.size[axis]) - 1 - start) // d + 1)
         return (first, end) if first < end else (0, 0)
 
     def counted(self, axis: int, output: int) -> int:
@@ -100,7 +108,7 @@ class PoolSpec:
             first, end = self.taps(axis, output)
             return end - first
         start, d = output * self.strides[axis] - self.pads[axis], self.dilations[axis]
-        last = self.size[axis] + self.pads_after[axis] - 1
+        last = static_size(self.size[axis]) + self.pads_after[axis] - 1
         return max(0, min(self.kernel[axis], (last - start) // d + 1))
 
     @property
@@ -210,8 +218,9 @@ def emit_pool(module: ModuleBuilder, spec: PoolSpec) -> Kernel:
     if entries((spec.batch, spec.output)):
         outer, chunk = False, CHUNK
     else:
-        outer = splits_channels(*spec.output[1:])
-        chunk = choose_chunk(rows_of_blocks, spec.output[1], outer)
+        output_rows, output_columns = map(static_size, spec.output[1:])
+        outer = splits_channels(output_rows, output_columns)
+        chunk = choose_chunk(static_size(rows_of_blocks), output_rows, outer)
     chunks = ceil_div(spec.output[1], chunk)
     with f.items() as item:
         n, block, d, row_chunk = item_position(f, item.index, blocks, spec.output[0], chunks, outer)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
 from verax.compiler.kernels.layout import Sizes, Triple
 from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index
-from verax.compiler.kernels.sizes import Size, ceil_div
+from verax.compiler.kernels.sizes import Size, ceil_div, static_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Walk:
                 row = f.imul(f.iadd(f.imul(chunk, self.chunk), t.index), rows)
                 self._emit_row(f, tile, after, OutputTile(n, block, d, row, 0, rows, 0))
             if remainder != 0:
-                is_last = nullcontext()
+                is_last: AbstractContextManager[None] = nullcontext()
                 if not isinstance(chunk, int):
                     last_chunk = f.i64(self.chunks - 1)
                     is_last = f.when(f.b.icmp_signed("==", f.i64(chunk), last_chunk))
@@ -117,7 +117,7 @@ class Walk:
         for first, left in self._remainder(f, remainder, cols):
             tile(dataclasses.replace(tile_start, col=full * cols + first, cols=left))
         if after is not None:
-            after(dataclasses.replace(tile_start, cols=across))
+            after(dataclasses.replace(tile_start, cols=static_size(across)))
 
 
 def _tile(max_size: int, extent: Size) -> int:

@@ -44,7 +44,7 @@ from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith, Typed
 from verax.compiler.kernels.llvm.builder import Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.sizes import Size, all_open, entries
+from verax.compiler.kernels.sizes import Size, all_open, entries, static_size
 from verax.compiler.kernels.target import LANES
 from verax.numerics import winograd, winograd_integers
 
@@ -286,6 +286,8 @@ def _tile_walk(tiling: Tiling, blocks: int, rows: Size, cols: Size) -> Walk:
     if entries((tiling.batch, rows, cols)):
         count = (1, rows, cols)
         return Walk(tiling.batch, blocks, count, tiling.tile, tiling.tile, OPEN_CHUNK, False)
-    outer = splits_channels(rows, cols)
-    chunk = choose_chunk(tiling.batch * blocks, max(1, rows // tiling.tile), outer)
+    known_rows = static_size(rows)
+    outer = splits_channels(known_rows, static_size(cols))
+    images = static_size(tiling.batch)
+    chunk = choose_chunk(images * blocks, max(1, known_rows // tiling.tile), outer)
     return Walk(tiling.batch, blocks, (1, rows, cols), tiling.tile, tiling.tile, chunk, outer)

@@ -15,6 +15,7 @@ from verax.compiler.kernels.convolution.winograd_tiles import WinogradInput
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith, Typed
 from verax.compiler.kernels.llvm.builder import I1, I32, FunctionBuilder, Index
+from verax.compiler.kernels.sizes import Size
 from verax.compiler.kernels.target import LANES
 from verax.numerics import power_of_two, winograd
 
@@ -41,7 +42,7 @@ def transform_in_loops(
     grid: ir.Value,
     size: int,
     results_per_side: int,
-    stride: int,
+    stride: Size,
 ) -> None:
     """`winograd.both_ways` of size x size vectors of float32 at `grid`, row by row with `stride`
     elements between them, in place: `made` x `made` results, with the rows where they were."""
@@ -71,7 +72,7 @@ def emit_special_input(
     magnitudes: ir.Value,
     scale: ir.Value,
     target: ir.Value,
-    stride: int,
+    stride: Size,
 ) -> None:
     """The input transform of a tile: of scaled numbers, and of zeros where a pixel is not finite.
     stride: between matrices."""
@@ -99,7 +100,7 @@ def emit_special_output(
     filters: int,
     tile: OutputTile,
     sums: ir.Value,
-    stride: int,
+    stride: Size,
     bias: ir.Value,
     x: ir.Value,
     signs: ir.Value,

@@ -86,7 +86,7 @@ class Tables:
         down, images = self.tiling.down, self.tiling.batch
         if not isinstance(down, int) or not isinstance(images, int):
             return CHUNKS
-        return -(-down // min(down, -(-CHUNKS // (self.tiling.batch * self.groups))))
+        return -(-down // min(down, -(-CHUNKS // (images * self.groups))))
 
     @property
     def chunks(self) -> Size:

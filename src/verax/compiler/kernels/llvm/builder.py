@@ -327,13 +327,13 @@ class FunctionBuilder:
             return a // b
         return self.b.udiv(a, self.i64(b))
 
-    def clamp(self, index: Index, low: Size, high: Size) -> Index:
+    def clamp(self, index: Index, low: Size, high: Index) -> Index:
         """`index` brought into [low, high]."""
-        if isinstance(index, int | Dim) and isinstance(low, int | Dim):
+        if isinstance(index, int | Dim) and isinstance(high, int | Dim):
             return maximum(low, minimum(index, high))
         for bound, relation in ((low, "<"), (high, ">")):
-            outside = self.b.icmp_signed(relation, index, self.i64(bound))
-            index = self.b.select(outside, self.i64(bound), index)
+            outside = self.b.icmp_signed(relation, self.i64(index), self.i64(bound))
+            index = self.b.select(outside, self.i64(bound), self.i64(index))
         return index
 
     def remainder(self, extent: Size, below: int) -> Iterator[tuple[Size, int]]:

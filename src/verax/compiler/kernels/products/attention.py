@@ -33,7 +33,7 @@ from verax.compiler.kernels.llvm.builder import (
 from verax.compiler.kernels.llvm.lanes import joined_lanes, sum_of_floats
 from verax.compiler.kernels.products.attention_spec import AttentionSchedule, AttentionSpec, Shared
 from verax.compiler.kernels.registry import Space, Stage, emits
-from verax.compiler.kernels.sizes import Size, ceil_div, equal, numbers
+from verax.compiler.kernels.sizes import Size, ceil_div, equal, numbers, static_size
 from verax.compiler.kernels.target import LANES, Target
 from verax.numerics import functions
 
@@ -55,9 +55,10 @@ def attention_schedule(spec: AttentionSpec, target: Target) -> AttentionSchedule
     """A schedule by rule: the tiles of products of matrices, as many as scratch memory allows."""
     blocks = 2 if target.registers * target.vector_bits >= 32 * 512 else 1
     rows = max((r for r in range(1, 13) if _fits(spec, blocks, r, target)), default=1)
-    rows = min(rows, spec.n)
-    max_tiles = SCORES_BYTES // (rows * spec.row * ELEMENT_SIZES[spec.dtype])
-    return AttentionSchedule(rows, blocks, max(1, min(max_tiles, 4, spec.n // rows)))
+    queries, row = static_size(spec.n), static_size(spec.row)
+    rows = min(rows, queries)
+    max_tiles = SCORES_BYTES // (rows * row * ELEMENT_SIZES[spec.dtype])
+    return AttentionSchedule(rows, blocks, max(1, min(max_tiles, 4, queries // rows)))
 
 
 def _admits(spec: AttentionSpec, target: Target, schedule: object) -> bool:
@@ -82,7 +83,7 @@ def _stages(spec: AttentionSpec, target: Target) -> tuple[Stage, ...]:
         for blocks in (1, 2, 3, 4):
             row_counts = [r for r in range(1, 31) if _fits(spec, blocks, r, target)]
             for rows in row_counts[-3:]:
-                together = max(1, min(best.tiles, spec.n // rows))
+                together = max(1, min(best.tiles, static_size(spec.n) // rows))
                 yield AttentionSchedule(rows, blocks, together)
 
     def together(best: AttentionSchedule) -> Iterator[AttentionSchedule]:

@@ -30,7 +30,7 @@ from verax.compiler.kernels.reduce.spec import ReduceSpec, Stage
 from verax.compiler.kernels.reduce.strips import Strip, calls
 from verax.compiler.kernels.reduce.walks import across, along
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.sizes import Size, ceil_div, numbers
+from verax.compiler.kernels.sizes import Size, ceil_div, numbers, static_size
 from verax.compiler.kernels.target import LANES
 from verax.numerics.expr import input_dtypes
 from verax.numerics.reductions import in_blocks
@@ -280,12 +280,12 @@ def _emit_across(fb: FunctionBuilder, spec: ReduceSpec) -> Size:
         elif not remainder:
             _run([Strip(fb, spec, coordinates, rows=LANES)])
         elif strips == 1:
-            _run([Strip(fb, spec, coordinates, rows=remainder)])
+            _run([Strip(fb, spec, coordinates, rows=static_size(remainder))])
         else:
             is_last = fb.b.icmp_signed("==", fb.i64(strip), fb.i64(strips - 1))
             with fb.b.if_else(is_last) as (last, full_block):
                 with last:
-                    _run([Strip(fb, spec, coordinates, rows=remainder)])
+                    _run([Strip(fb, spec, coordinates, rows=static_size(remainder))])
                 with full_block:
                     _run([Strip(fb, spec, coordinates, rows=LANES)])
     return items

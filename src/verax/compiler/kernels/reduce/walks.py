@@ -133,7 +133,7 @@ def _across_at_once(strip: Strip, stage: Stage, length: Size) -> ir.Value:
     start, ordered = strip.start(stage)
     accumulators = ordered or 4
     partial = [start] * accumulators
-    done = 0
+    done: Size = 0
 
     def step(accumulator: int, k: Index) -> None:
         value = strip.elements([stage], k, strip.rows)[0]

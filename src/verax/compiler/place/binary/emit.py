@@ -20,7 +20,7 @@ from verax.compiler.kernels.llvm.builder import (
 )
 from verax.compiler.kernels.llvm.float_mode import enter_default_mode, leave_default_mode
 from verax.compiler.kernels.llvm.thread_pool import POOL_RUN, POOL_RUN_ARGS, emit_thread_pool, i64
-from verax.compiler.kernels.sizes import Size
+from verax.compiler.kernels.sizes import Size, static_size
 from verax.compiler.place.binary.assembly import Assembly
 from verax.compiler.place.binary.chunk_loop import emit_chunk_loop
 from verax.compiler.place.binary.weight_layout import pack_weights, place_weights
@@ -293,7 +293,8 @@ def _tensor(value: Placed | Dynamic) -> Tensor:
         return Tensor(value.name, "python", 0, str(value.type.dtype), ())
     physical, buffer = value.physical, value.buffer
     offset = buffer.slot if buffer.space is MemorySpace.io else buffer.offset + value.byte_offset
-    return Tensor("", str(buffer.space), offset, str(physical.type.dtype), physical.type.shape)
+    at = static_size(offset)
+    return Tensor("", str(buffer.space), at, str(physical.type.dtype), physical.type.shape)
 
 
 def _python_step(step: ReferenceCall) -> PythonStep:

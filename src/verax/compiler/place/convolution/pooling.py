@@ -7,6 +7,7 @@ import dataclasses
 from verax.compiler.kernels.convolution.planar_pooling import PlanarMaxSpec, blocked_cost
 from verax.compiler.kernels.convolution.pooling import KNOWN, PoolSpec
 from verax.compiler.kernels.layout import Epilogue, Strides
+from verax.compiler.kernels.sizes import numbers, static_size
 from verax.compiler.place.convolution.epilogues import epilogue
 from verax.compiler.place.convolution.pool_positions import (
     POSITIONS,
@@ -133,10 +134,18 @@ def _planar_spec(graph: Graph, node: Node) -> PlanarMaxSpec | None:
     """The kernel that reduces rows as they lie; None where it would write out too much padding."""
     nothing = Strides(0, 0, 0, 0)
     pool = pool_spec(graph, node, nothing, nothing)
+    images = static_size(pool.batch * pool.channels)
+    size, output = numbers(pool.size), numbers(pool.output)
     spec = PlanarMaxSpec(
-        pool.batch * pool.channels, pool.size, pool.output, pool.kernel, pool.strides,
-        pool.dilations, pool.pads, pool.dtype,
-    )  # fmt: skip
+        images,
+        size,  # type: ignore[arg-type]
+        output,  # type: ignore[arg-type]
+        pool.kernel,
+        pool.strides,
+        pool.dilations,
+        pool.pads,
+        pool.dtype,
+    )
     ends = [
         max(before + n, spec.reach(axis, outputs))
         for axis, (before, n, outputs) in enumerate(zip(spec.pads, spec.size, spec.output))

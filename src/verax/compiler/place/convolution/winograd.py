@@ -23,7 +23,7 @@ from verax.compiler.kernels.convolution.winograd_special import pack_signs, sign
 from verax.compiler.kernels.convolution.winograd_tiles import Tiling, WinogradInput
 from verax.compiler.kernels.dtypes import FLOAT32, ContractionTypes
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
-from verax.compiler.kernels.sizes import entries
+from verax.compiler.kernels.sizes import entries, static_size
 from verax.compiler.kernels.target import LANES
 from verax.compiler.place.convolution import convolution
 from verax.compiler.place.convolution.epilogues import epilogue
@@ -68,7 +68,7 @@ def zeros_around(windows: Windows, tiling: Tiling) -> Pads:
     reach = (tiling.down * tiling.tile + 2, tiling.across * tiling.tile + 2)
     max_after = (end + tiling.tile - 1 for _, end in windows.pads)
     return tuple(
-        (begin, max(0, far - begin - n) if isinstance(n, int) else most_after)
+        (begin, max(0, static_size(far) - begin - n) if isinstance(n, int) else most_after)
         for n, far, (begin, _), most_after in zip(
             windows.input, reach, windows.pads, max_after, strict=True
         )

@@ -77,7 +77,8 @@ def _slice(lowering: Lowering, node: Node) -> None:
         *(_ints(lowering, v) for v in node.inputs[1:]), None, None,
     )[:4]  # fmt: skip
     assert isinstance(node.op, Slice) and starts is not None and ends is not None
-    shape, strides = list(source_view.shape), list(source_view.strides)
+    shape: list[Size] = list(source_view.shape)
+    strides: list[Size] = list(source_view.strides)
     offset: Size = 0
     for i, (start, end) in enumerate(zip(starts, ends)):
         axis = i if axes is None else int(axes[i]) % len(shape)

@@ -16,7 +16,7 @@ from verax.compiler.kernels.products.attention_spec import (
     Shared,
 )
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec
-from verax.compiler.kernels.sizes import ceil_div
+from verax.compiler.kernels.sizes import Size, ceil_div
 from verax.compiler.kernels.target import LANES
 from verax.compiler.place.copies import broadcast_strides
 from verax.compiler.place.lowering import Lowering
@@ -145,7 +145,8 @@ def _mask(
     placed = lowering.values.read_contiguous(value)
     shape, dtype = placed.physical.shape, str(placed.physical.type.dtype)
     *batch, heads, rows, columns = (1,) * (3 - len(shape)) + shape
-    dims, pitch = (math.prod(batch), heads, rows, columns), columns
+    dims = (math.prod(batch), heads, rows, columns)
+    pitch: Size = columns
     argument: Pointer | Placed = placed
     if not same(columns, 1) and not same(columns % LANES, 0):
         pitch = ceil_div(keys, LANES) * LANES
@@ -155,5 +156,9 @@ def _mask(
                         (Access(dtype, (pitch, 1)),), (copied,))  # fmt: skip
         lowering.calls.call(copy, [placed, argument], f"{group.label}: mask")
     steps = (heads * rows * pitch, rows * pitch, pitch, 1)
-    outer, head, row, column = broadcast_strides(dims, steps, (y.outer, y.heads, y.rows, keys))
+    outer, head, row, column = broadcast_strides(
+        dims,
+        steps,  # type: ignore[arg-type]
+        (y.outer, y.heads, y.rows, keys),
+    )
     return Mask(Matrix(row, column, outer, head), dtype), [argument]
