@@ -167,8 +167,7 @@ class Recurrent(Operator):
         if not ctx.has(PROJECTION) and hidden != output:
             ctx.fail(f"the weights {ctx.type(R)} are not those of {hidden} units")
         sizes = ctx.type(X).dims[2], ctx.type(W).dims[2]
-        features = next((d for d in sizes if isinstance(d, int)), sizes[0])
-        return hidden, output, features  # type: ignore[return-value]  # numbers, or stand for one
+        return hidden, output, next((d for d in sizes if is_known(d)), sizes[0])  # type: ignore[return-value]
 
     def _outer(self, ctx: Inference) -> tuple[DimLike, DimLike]:
         """Number of steps and batch."""
