@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from verax.compiler.kernels.sizes import Size
 from verax.compiler.place.calls import Calls, Dynamic
 from verax.compiler.place.storage import LANES, Buffer, MemorySpace, Physical, Placed, Pointer
 from verax.compiler.place.weights import Weights

@@ -16,10 +16,15 @@ from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.kernels.sizes import Size
 from verax.compiler.place.copies import View, broadcast_strides, copy_view, fill, view
 from verax.compiler.place.lowering import Lowering
+from verax.compiler.place.movement.positions import gather_along, iota
 from verax.compiler.place.storage import MemorySpace, Physical, Placed, Pointer
 from verax.ir.graph import Graph, Node
-from verax.numerics.expr import Input
+from verax.numerics.expr import Expr, Input, TracingArith
+from verax.ops.movement.reshaping import DepthToSpace, SpaceToDepth
 from verax.ops.movement.slicing import Slice, Split, slice_bounds
+
+M = TracingArith()
+LONG = "int64"
 
 
 def has_open_sizes(graph: Graph, node: Node) -> bool:
@@ -31,8 +36,6 @@ def has_open_sizes(graph: Graph, node: Node) -> bool:
 def moves_by_formula(graph: Graph, node: Node) -> bool:
     """Whether there is a formula for what this node moves."""
     if node.op.kind not in FORMULAS:
-        return False
-    if node.op.kind == "Pad" and node.op.attributes()["mode"] != "constant":
         return False
     return all(v is None or v in graph.constants for v in node.inputs[1:])
 
@@ -126,16 +129,95 @@ def _tile(lowering: Lowering, node: Node) -> None:
     lowering.calls.call(spec, [whole.pointer, target.pointer], label)
 
 
-def _pad(lowering: Lowering, node: Node) -> None:
-    """The fill everywhere, then what of the source lies inside."""
-    graph, label = lowering.graph, node.name or node.outputs[0]
-    whole = view(lowering.values.read_contiguous(node.inputs[0] or ""))
-    written = lowering.values.write(node.outputs[0])
-    target, rank = view(written), len(whole.shape)
+def _blocks(lowering: Lowering, node: Node) -> None:
+    """Channels to pixels of a block and back: an axis of each, wherever they stand."""
+    op = node.op
+    assert isinstance(op, DepthToSpace | SpaceToDepth)
+    source = view(lowering.values.read_contiguous(node.inputs[0] or ""))
+    target = view(lowering.values.write(node.outputs[0]))
+    side, back = op.blocksize, isinstance(op, SpaceToDepth)
+    many, few = (target, source) if back else (source, target)  # channels
+    batch, depth = few.shape[:2]
+    row, column, channel = (side * depth, depth, 1) if op.mode == "DCR" else (side, 1, side * side)
+
+    def apart(blocks: View) -> tuple[Size, ...]:
+        image, step, *space = blocks.strides
+        return (image, channel * step, space[0], row * step, space[1], column * step)
+
+    def together(pixels: View) -> tuple[Size, ...]:
+        image, step, high, wide = pixels.strides
+        return (image, step, side * high, high, side * wide, wide)
+
+    dims = (batch, depth, many.shape[2], side, many.shape[3], side)
+    read, written = (together, apart) if back else (apart, together)
+    spec = LoopSpec(
+        dims,
+        (Access(source.dtype, read(source)),),
+        (Access(target.dtype, written(target)),),
+        (Input(0, source.dtype),),
+    )
+    label = node.name or node.outputs[0]
+    lowering.calls.call(spec, [source.pointer, target.pointer], label)
+
+
+def _pad_by_elements(lowering: Lowering, node: Node) -> None:
+    """Every element through one table of positions for each padded axis."""
+    label = node.name or node.outputs[0]
+    source = view(lowering.values.read_contiguous(node.inputs[0] or ""))
+    target = view(lowering.values.write(node.outputs[0]))
+    tables: list[tuple[int, Pointer]] = []
+    for axis, before, after in _pads(lowering, node, len(source.shape)):
+        if before == 0 and after == 0:
+            continue
+        size = source.shape[axis]
+        first = -before if before < 0 else 0
+        kept = size - first + (after if after < 0 else 0)
+        count = target.shape[axis]
+        at = M.sub(Input(0, LONG), M.const(before if before > 0 else 0, LONG))
+        shown = M.add(_shown(at, kept, node.op.attributes()["mode"]), M.const(first, LONG))
+        spec = LoopSpec(
+            (count,), (Access(LONG, (1,)),), (Access("int32", (1,)),), (M.convert(shown, "int32"),)
+        )  # fmt: skip
+        table = lowering.values.scratch(4 * count)
+        name = f"{label}: axis {axis}"
+        lowering.calls.call(spec, [iota(lowering, count, name, LONG), table], name)
+        tables.append((axis, table))
+    gather_along(lowering, source, target, tables, label)
+
+
+def _shown(at: Expr, size: Size, mode: str) -> Expr:
+    """The element, of `size`, that a position beyond or inside of them shows."""
+    zero, last = M.const(0, LONG), M.const(size - 1, LONG)  # type: ignore[arg-type]
+    if mode == "edge":
+        return M.max(M.min(at, last), zero)
+    # A reflection leaves the border elements alone; of one element there is no other.
+    period = M.const(size, LONG) if mode == "wrap" else M.add(last, last)  # type: ignore[arg-type]
+    rest = M.rem(at, period)
+    rest = M.select(M.lt(rest, zero), M.add(rest, period), rest)
+    if mode == "wrap":
+        return rest
+    return M.min(M.max(M.min(rest, M.sub(period, rest)), zero), last)
+
+
+def _pads(lowering: Lowering, node: Node, rank: int) -> list[tuple[int, Size, Size]]:
+    """(axis, elements before, elements after), negative where they are cut."""
     widths = _ints(lowering, node.inputs[1])
     assert widths is not None
     axes_input = node.inputs[3] if len(node.inputs) > 3 else None
     axes = [int(a) % rank for a in _ints(lowering, axes_input) or range(rank)]
+    n = len(axes)
+    return list(zip(axes, widths[:n], widths[n:], strict=True))
+
+
+def _pad(lowering: Lowering, node: Node) -> None:
+    """The fill everywhere, then what of the source lies inside."""
+    if node.op.attributes()["mode"] != "constant":
+        _pad_by_elements(lowering, node)
+        return
+    graph, label = lowering.graph, node.name or node.outputs[0]
+    whole = view(lowering.values.read_contiguous(node.inputs[0] or ""))
+    written = lowering.values.write(node.outputs[0])
+    target = view(written)
     filled = node.inputs[2] if len(node.inputs) > 2 else None
     dtype = graph.types[node.outputs[0]].dtype.numpy
     value = np.zeros(1, dtype) if filled is None else graph.constants[filled].reshape(-1)[:1]
@@ -143,8 +225,7 @@ def _pad(lowering: Lowering, node: Node) -> None:
     shape: list[Size] = list(whole.shape)
     taken: Size = 0
     put: Size = 0
-    for i, axis in enumerate(axes):
-        before, after = widths[i], widths[len(axes) + i]
+    for axis, before, after in _pads(lowering, node, len(whole.shape)):
         for width, first in ((before, True), (after, False)):
             if width < 0:  # cut
                 shape[axis] = shape[axis] + width
@@ -162,5 +243,7 @@ FORMULAS: dict[str, Callable[[Lowering, Node], None]] = {
     "Expand": _expand,
     "Tile": _tile,
     "Pad": _pad,
+    "DepthToSpace": _blocks,
+    "SpaceToDepth": _blocks,
 }
 """By operator."""

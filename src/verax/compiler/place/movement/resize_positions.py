@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
-from verax.compiler.kernels.sizes import Size
+from verax.compiler.kernels.sizes import Size, maximum, minimum
 from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.movement.positions import iota
 from verax.compiler.place.storage import Pointer
@@ -108,7 +108,7 @@ def open_table(
 
     scale: None where the output's size is given.
     """
-    line = _coordinates(op.coordinate_transformation_mode, in_size, out_size, scale)
+    line = coordinates(op.coordinate_transformation_mode, in_size, out_size, scale)
     smooths = op.mode != "nearest" and (op.antialias or op.exclude_outside)
     if line is None or smooths or op.mode == "cubic":
         return None
@@ -116,7 +116,7 @@ def open_table(
     return OpenTable(in_size, out_size, *line, nearest_mode, computed)
 
 
-def _coordinates(
+def coordinates(
     transform: str, in_size: Size, out_size: Size, scale: Fraction | None
 ) -> tuple[Size, Size, Size] | None:
     """(slope, start, divisor), as `resize_tables.source_coordinates` has coordinates."""
@@ -126,16 +126,14 @@ def _coordinates(
         return None
     if transform == "asymmetric":
         return below, 0, above
+    # Of one output only the start matters, and it is 0 in these two.
     if transform == "align_corners":
         if scale is None:
-            return (0, 0, 1) if out_size == 1 else (in_size - 1, 0, out_size - 1)
-        divisor = in_size * above - below
-        if divisor == 0:
-            return 0, 0, 1
-        return None if divisor < 0 else ((in_size - 1) * below, 0, divisor)
-    if transform == "pytorch_half_pixel" and out_size <= 1:
-        return 0, 0, 1
-    if transform in ("half_pixel", "pytorch_half_pixel"):
+            return in_size - 1, 0, maximum(1, out_size - 1)
+        return (in_size - 1) * below, 0, maximum(1, in_size * above - below)
+    if transform == "pytorch_half_pixel":
+        return 2 * below, (below - above) * minimum(1, out_size - 1), 2 * above
+    if transform == "half_pixel":
         return 2 * below, below - above, 2 * above
     if transform == "half_pixel_symmetric":
         middle = 0 if scale is None else in_size * above - out_size * below
