@@ -70,8 +70,8 @@ USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "Ave
 """By type of spec, an operator whose network calls for it."""
 ELSEWHERE = (RowsSpec, WidenSpec, KeptSpec, PairwiseSpec, IotaSpec)
 """Kernels of large weights: tests/compiler/test_stored_weights.py; of computed conditions:
-tests/compiler/place/test_chosen.py; of sums of float64: tests/compiler/kernels/test_pairwise.py; of open
-sizes: tests/compiler/test_open_movement.py."""
+tests/compiler/place/test_chosen.py; of sums of float64: tests/compiler/kernels/test_pairwise.py; of
+open sizes: tests/compiler/test_open_movement.py."""
 
 
 def networks(name: str) -> Iterator[tuple[Case, Graph, dict[str, np.ndarray]]]:
