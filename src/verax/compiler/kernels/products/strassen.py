@@ -137,7 +137,7 @@ class StrassenSpec:
         return LANES, self.image.block, self.k // 2 // LANES * self.image.block
 
     @property
-    def sum_steps(self) -> tuple[int, int]:
+    def sum_steps(self) -> tuple[int, Size]:
         """Elements of a sum from a row to the next, from 16 terms to the next."""
         return (self.k // 2, LANES) if self.image is None else (LANES, self.upper * LANES)
 
@@ -430,10 +430,10 @@ class _Columns(BlockPhase):
                 inside = None
                 if last and not self.finishes_later and down and self.may_lack_a_row:
                     at = f.iadd(row, r)
-                    known = isinstance(at, int) and isinstance(lower, int)
-                    if known and at >= lower:
-                        continue
-                    if not known and r == len(pixels) - 1:
+                    if isinstance(at, int) and isinstance(lower, int):
+                        if at >= lower:
+                            continue
+                    elif r == len(pixels) - 1:
                         inside = f.b.icmp_signed("<", f.i64(at), f.i64(lower))
                 with nullcontext() if inside is None else f.when(inside):
                     values = list(acc[i * self.blocks : (i + 1) * self.blocks])

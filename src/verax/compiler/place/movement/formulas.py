@@ -13,7 +13,7 @@ import numpy as np
 
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
-from verax.compiler.kernels.sizes import Size
+from verax.compiler.kernels.sizes import Size, maximum
 from verax.compiler.place.copies import View, broadcast_strides, copy_view, fill, view
 from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.movement.positions import gather_along, iota
@@ -173,8 +173,9 @@ def _pad_by_elements(lowering: Lowering, node: Node) -> None:
         first = -before if before < 0 else 0
         kept = size - first + (after if after < 0 else 0)
         count = target.shape[axis]
-        at = M.sub(Input(0, LONG), M.const(before if before > 0 else 0, LONG))
-        shown = M.add(_shown(at, kept, node.op.attributes()["mode"]), M.const(first, LONG))
+        shift, skipped = M.const(maximum(before, 0), LONG), M.const(first, LONG)  # type: ignore[arg-type]
+        shown = _shown(M.sub(Input(0, LONG), shift), kept, node.op.attributes()["mode"])
+        shown = M.add(shown, skipped)
         spec = LoopSpec(
             (count,), (Access(LONG, (1,)),), (Access("int32", (1,)),), (M.convert(shown, "int32"),)
         )  # fmt: skip

@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
+from verax.compiler.kernels.sizes import Size
 from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.movement.formulas import has_open_sizes
 from verax.compiler.place.movement.resize_positions import OpenTable, open_table
@@ -191,7 +192,7 @@ def _resized(physical: Physical, target: Physical, axis: int, computed: str) -> 
     return Physical(TensorType(dtype, tuple(dims)), physical.layout)
 
 
-def _memory_dims(physical: Physical) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _memory_dims(physical: Physical) -> tuple[tuple[Size, ...], tuple[Size, ...]]:
     """Dims and strides of a tensor as its memory has them, borders left out."""
     if physical.layout is Layout.blocked:
         return (physical.shape[0], physical.blocks, *physical.spatial, LANES), physical.strides
