@@ -51,7 +51,7 @@ def plan_with_positions(planning: Planning, node: Node) -> Alternatives:
             windows.pads,
         )
     ]  # fmt: skip
-    pads = [(begin, end) for (begin, _), end in zip(windows.pads, behind)]
+    pads = [(int(begin), int(end)) for (begin, _), end in zip(windows.pads, behind)]
     if math.prod(a + n + b for n, (a, b) in zip(space, pads)) > MAX_PADDING * size + SMALL:
         return NoKernel("windows reach far beyond the plane")
     return (Choice(POSITIONS, detail=pads),)
