@@ -28,6 +28,7 @@ from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.convolution.winograd import WinogradOutput
 from verax.compiler.kernels.convolution.winograd_scales import WinogradScales
 from verax.compiler.kernels.convolution.winograd_tiles import WinogradInput
+from verax.compiler.kernels.loops.iota import IotaSpec
 from verax.compiler.kernels.loops.loop import LoopSpec
 from verax.compiler.kernels.products.attention_spec import AttentionSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, PackSpec
@@ -67,10 +68,10 @@ USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "Ave
         RoiPoolSpec: "MaxRoiPool", PlacesSpec: "NonZero", DetectSpec: "MultiBoxDetection",
         UniqueSpec: "Unique"}  # fmt: skip
 """By type of spec, an operator whose network calls for it."""
-ELSEWHERE = (RowsSpec, WidenSpec, KeptSpec, PairwiseSpec, StateCopySpec)
+ELSEWHERE = (RowsSpec, WidenSpec, KeptSpec, PairwiseSpec, StateCopySpec, IotaSpec)
 """Kernels of large weights: tests/compiler/test_stored_weights.py; of computed conditions:
 tests/compiler/place/test_chosen.py; of sums of float64: tests/compiler/kernels/test_pairwise.py; of
-state: tests/compiler/test_state_in_place.py."""
+state: tests/compiler/test_state_in_place.py; of open sizes: tests/compiler/test_open_movement.py."""
 
 
 def networks(name: str) -> Iterator[tuple[Case, Graph, dict[str, np.ndarray]]]:

@@ -144,15 +144,16 @@ def served(name: str, quick: bool) -> tuple[int, int]:
 
 
 SERVED = """
-Abs Acos Acosh Asin Asinh Atan Atanh Bfloat16Factor BitCast BitwiseNot Cast Ceil Celu Clip
-ConstantOfShape Cos Cosh DequantizeLinear Dropout DynamicQuantizeGroups DynamicQuantizeLinear
-Elu Erf ErfInv Exp Expm1 Flatten Floor Gather GatherElements GatherND Gelu GlobalAveragePool
-GlobalLpPool GlobalMaxPool HardSigmoid HardSwish Identity If IsInf IsNaN L2NormalizeInteger LRN
-LeakyRelu Log Log1p LogSoftmax LookupTable Loop LpNormalization Max Mean Min Mish Neg Not OneHot
-Pad QuantizeLinear Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax
-ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Requantize Round Rsqrt Selu
-Shrink Sigmoid Sign Sin Sinh Slice Softmax SoftmaxInteger Softplus Softsign Sqrt Sum Swish Tan
-Tanh ThresholdedRelu Tile Transpose Unsqueeze
+Abs Acos Acosh ArgMax ArgMin Asin Asinh Atan Atanh Bfloat16Factor BitCast BitwiseNot Cast Ceil
+Celu Clip ConstantOfShape Cos Cosh CumProd CumSum DepthToSpace DequantizeLinear Dropout
+DynamicQuantizeGroups DynamicQuantizeLinear Elu Erf ErfInv Exp Expm1 EyeLike Flatten Floor
+Gather GatherElements GatherND Gelu GlobalAveragePool GlobalLpPool GlobalMaxPool HardSigmoid
+HardSwish Hardmax Identity If IsInf IsNaN L2NormalizeInteger LRN LeakyRelu Log Log1p LogSoftmax
+LookupTable Loop LpNormalization Max Mean Min Mish Neg Not OneHot Pad QuantizeLinear Range
+Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin
+ReduceProd ReduceSum ReduceSumSquare Relu Requantize Resize Round Rsqrt Selu Shrink Sigmoid Sign
+Sin Sinh Slice Softmax SoftmaxInteger Softplus Softsign SpaceToDepth Sqrt Sum Swish Tan Tanh
+ThresholdedRelu Tile Transpose Trilu Unsqueeze
 """.split()  # noqa: SIM905
 """Operators whose first case a program made for other sizes serves."""
 

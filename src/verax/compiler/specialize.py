@@ -218,7 +218,9 @@ class Specializer:
         with memory.limited(self.settings.memory or None), assuming(assumed):
             symbols = {name: symbol(f"d{i}") for i, name in enumerate(sizes)}
             try:
-                return self._compile(open_graph(graph, symbols))
+                opened = open_graph(graph, symbols)
+                _require_sizes_from(opened, assumed.sizes)
+                return self._compile(opened)
             except NotOpenError:
                 return None
 
@@ -298,6 +300,13 @@ class Specializer:
             lowered = lower(optimized, self.target, settings, decisions=decisions, tuned=lookup)
         tuning = "" if lookup is None else lookup.summary
         return Translation(optimized, lowered, trace.then(lowered.trace), tuple(changes), tuning)
+
+
+def _require_sizes_from(graph: Graph, sizes: Mapping[str, int]) -> None:
+    """Raises `NotOpenError` where a size follows from data, or in a way that is not written."""
+    for value, type_ in graph.types.items():
+        if not type_.symbols() <= sizes.keys():
+            raise NotOpenError(f"the sizes of {value}, {type_}, do not follow from the inputs'")
 
 
 def _require_native(lowered: LoweredProgram) -> None:

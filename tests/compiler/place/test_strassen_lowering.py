@@ -9,7 +9,8 @@ import pytest
 
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
-from verax.compiler.kernels.products.strassen import StrassenSpec, left_sums
+from verax.compiler.kernels.products.strassen import StrassenSpec
+from verax.compiler.kernels.products.strassen_sums import left_sums
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.calls import KernelCall
 from verax.compiler.place.products import strassen as lowering

@@ -13,6 +13,7 @@ from verax.compiler.place.storage import LANES, Physical, Placed, Pointer
 from verax.compiler.plan.expressions import Chain, chain_expr
 from verax.compiler.plan.fusion import Group
 from verax.compiler.plan.layouts import Layout
+from verax.ir.dim import same
 
 VIEWS = frozenset({"Identity"})
 
@@ -76,5 +77,8 @@ def _lower_blocked(lowering: Lowering, group: Group, chain: Chain) -> None:
 
 def _blocked_strides(physical: Physical, target: Physical) -> tuple[int, ...]:
     batch, block, *space, lane = physical.strides
-    steps = (0 if n == 1 else s for n, s in zip(physical.spatial, space))
-    return (0 if physical.shape[0] == 1 else batch, block, *steps, lane)
+    sizes = (physical.shape[0], *physical.spatial), (target.shape[0], *target.spatial)
+    batch, *space = (
+        s if same(n, t) or n != 1 else 0 for n, t, s in zip(*sizes, (batch, *space), strict=True)
+    )
+    return batch, block, *space, lane

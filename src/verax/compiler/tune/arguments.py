@@ -163,7 +163,9 @@ def _of_strassen(spec: StrassenSpec) -> list[Argument]:
     factors = {
         "weights": Argument("float32", content),
         "signs": Argument("int8"),
-        "room": Argument("float32", scratch=lambda schedule: 4 * room_elements(spec, schedule)),
+        "room": Argument(
+            "float32", scratch=lambda schedule: 4 * static_size(room_elements(spec, schedule))
+        ),
     }
     return [
         *(factors.get(name, Argument("float32")) for name in ARGUMENTS),

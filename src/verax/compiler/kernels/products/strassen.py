@@ -40,14 +40,18 @@ from verax.compiler.kernels.layout import (
 )
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index, Kernel, ModuleBuilder
-from verax.compiler.kernels.loops.spec import Access
 from verax.compiler.kernels.products.gemm import KNOWN, GemmSpec, Matrix
-from verax.compiler.kernels.reduce.spec import ReduceSpec, Stage
 from verax.compiler.kernels.registry import Space, emits
-from verax.compiler.kernels.sizes import static_size
+from verax.compiler.kernels.sizes import (
+    Size,
+    ceil_div,
+    minimum,
+    numbers,
+    static_size,
+)
 from verax.compiler.kernels.target import LANES, Target
-from verax.numerics import power_of_two, strassen
-from verax.numerics.expr import Const, Expr, Input, TracingArith
+from verax.ir.dim import same
+from verax.numerics import strassen
 
 F32 = "float32"
 COLUMNS = 2 * LANES
@@ -78,7 +82,7 @@ class StrassenSpec:
     operands, y.
     """
 
-    m: int
+    m: Size
     n: int
     k: int
     epilogue: Epilogue | None = None
@@ -100,13 +104,13 @@ class StrassenSpec:
         return self.epilogue.expr.dtype if self.epilogue else F32
 
     @property
-    def upper(self) -> int:
+    def upper(self) -> Size:
         """Rows of the upper half; the lower one has one less where m is odd."""
-        return -(-self.m // 2)
+        return ceil_div(self.m, 2)
 
     @property
-    def lower(self) -> int:
-        return self.m - self.upper
+    def lower(self) -> Size:
+        return self.m // 2
 
     @property
     def full_product(self) -> GemmSpec:
@@ -133,64 +137,14 @@ class StrassenSpec:
         return LANES, self.image.block, self.k // 2 // LANES * self.image.block
 
     @property
-    def sum_steps(self) -> tuple[int, int]:
+    def sum_steps(self) -> tuple[int, Size]:
         """Elements of a sum from a row to the next, from 16 terms to the next."""
         return (self.k // 2, LANES) if self.image is None else (LANES, self.upper * LANES)
 
     @property
-    def sum_elements(self) -> int:
+    def sum_elements(self) -> Size:
         """Elements that the seven sums of a's quarters take."""
         return strassen.PRODUCTS * self.upper * (self.k // 2)
-
-
-def left_sums(spec: StrassenSpec) -> list[ReduceSpec]:
-    """What scales rows of a and adds up its quarters: arguments a for each quarter that is read,
-    the scales of the rows for each half that is, then the sums once for each product. The last
-    upper row of an odd number stands above a row of zeros."""
-    half, (row, block, right) = spec.k // 2, spec.steps
-    down = spec.upper * row
-    starts = (0, right, down, down + right)
-    m, size = TracingArith(), spec.upper * half
-    # Rows of 16 terms, a block at a time, or whole rows.
-    reduced = (half // LANES, LANES) if spec.image else (half,)
-    sum_row, sum_block = spec.sum_steps
-
-    def access(from_row: int, from_block: int, offset: int) -> Access:
-        return Access(F32, (from_row, *((from_block,) if spec.image else ()), 1), offset)
-
-    def kernel(first: int, rows: int, row_halves: int) -> ReduceSpec:
-        count = 2 * row_halves
-        quarters = [Input(i, F32) for i in range(count)]
-        sizes = [power_of_two.magnitude(m, q) for q in quarters]
-        stages = tuple(
-            Stage("max", m.max(*sizes[2 * h : 2 * h + 2]),
-                  power_of_two.inverse_scale(m, Input(count + h, "int32")))
-            for h in range(row_halves)
-        )  # fmt: skip
-        inverse = [Input(count + h, F32) for h in range(row_halves)]
-        scaled_quarters: list[Expr] = [
-            power_of_two.scaled(m, q, inverse[i // 2]) for i, q in enumerate(quarters)
-        ]
-        scaled_quarters += [Const(0.0, F32)] * (len(strassen.QUARTERS) - count)
-        return ReduceSpec(
-            (rows,), reduced,
-            tuple(access(row, block, start + first * row) for start in starts[:count]),
-            stages,
-            tuple(
-                (Access(F32, (1,), h * spec.upper + first), power_of_two.scale(m, inverse[h]))
-                for h in range(row_halves)
-            ),
-            tuple(
-                (access(sum_row, sum_block, p * size + first * sum_row),
-                 strassen.left_factor(m, p, scaled_quarters))
-                for p in range(strassen.PRODUCTS)
-            ),
-        )  # fmt: skip
-
-    specs = [kernel(0, spec.lower, 2)] if spec.lower else []
-    if spec.upper > spec.lower:
-        specs.append(kernel(spec.lower, 1, 1))
-    return specs
 
 
 def pack_right(b: np.ndarray, spec: StrassenSpec, schedule: ConvSchedule) -> np.ndarray:
@@ -215,20 +169,27 @@ def right_elements(spec: StrassenSpec, schedule: ConvSchedule) -> int:
     return strassen.PRODUCTS * direct_elements(spec.half, schedule)
 
 
-def sums_of_item(spec: StrassenSpec, schedule: ConvSchedule) -> int:
+def sums_of_item(spec: StrassenSpec, schedule: ConvSchedule) -> Size:
     """Elements that the sums of an item take."""
-    rows = min(schedule.rows, spec.upper)
-    full, remainder = divmod(spec.upper, rows)
-    tiles = min(schedule.chunk, full) + bool(remainder)
+    rows = _tile_rows(spec, schedule)
+    tiles = minimum(schedule.chunk, ceil_div(spec.upper, rows))
+    if isinstance(spec.upper, int):
+        full, remainder = divmod(spec.upper, rows)
+        tiles = min(schedule.chunk, full) + bool(remainder)
     return tiles * rows * len(strassen.OUTPUT) * schedule.blocks * LANES
 
 
-def room_elements(spec: StrassenSpec, schedule: ConvSchedule) -> int:
+def _tile_rows(spec: StrassenSpec, schedule: ConvSchedule) -> int:
+    return min(schedule.rows, spec.upper) if isinstance(spec.upper, int) else schedule.rows
+
+
+def room_elements(spec: StrassenSpec, schedule: ConvSchedule) -> Size:
     """Elements of the room that the kernel needs: each of its calls takes the part of its first
     item, again for each item, so that it stays in the cache."""
-    full = spec.upper // min(schedule.rows, spec.upper)
+    rows = _tile_rows(spec, schedule)
+    tiles = spec.upper // rows if isinstance(spec.upper, int) else ceil_div(spec.upper, rows)
     panels = sum(static_size(count) for _, count, _ in sections(spec.half, schedule))
-    return panels * -(-full // schedule.chunk) * sums_of_item(spec, schedule)
+    return panels * ceil_div(tiles, schedule.chunk) * sums_of_item(spec, schedule)
 
 
 ARGUMENTS = ("a", "sums", "row scales", "weights", "column scales", "signs", "room")
@@ -245,6 +206,7 @@ def strassen_schedule(spec: StrassenSpec, target: Target) -> ConvSchedule:
     4 % longer, BERT 6 %). The next panel is fetched meanwhile. Panels are narrow where two wide
     ones are more than the cache holds (BERT 1 %), or where these are an odd number, which two
     threads cannot share."""
+    assert isinstance(spec.upper, int)
     schedule, blocks = direct_schedule(spec.half, target), static_size(filter_blocks(spec.half))
     large = spec.k // 2 * schedule.blocks * LANES * 4 > 5 * L2_BYTES // 8
     if schedule.blocks > NARROW and (large or blocks % (2 * schedule.blocks)):
@@ -254,6 +216,11 @@ def strassen_schedule(spec: StrassenSpec, target: Target) -> ConvSchedule:
     shared = panels >= ITEMS or (panels >= FEW_PANELS and panels % 2 == 0)
     row_chunks = 1 if shared else -(-ITEMS // panels)
     return dataclasses.replace(schedule, chunk=-(-tiles // row_chunks), pass_blocks=0, ahead=True)
+
+
+def _with_known_image(spec: StrassenSpec) -> StrassenSpec:
+    """Rows are read at run time where they are those of a matrix."""
+    return numbers(spec) if spec.image else spec  # type: ignore[no-any-return]
 
 
 def _evenly(count: int, max_size: int) -> int:
@@ -272,6 +239,7 @@ def _evenly(count: int, max_size: int) -> int:
             CONVOLUTION.admits(spec.half, target, schedule) and schedule.pass_blocks == 0
         ),  # sums of one product of seven are nowhere by themselves
     ),
+    settle=_with_known_image,
 )
 def emit_strassen(module: ModuleBuilder, spec: StrassenSpec, schedule: ConvSchedule) -> Kernel:
     """The kernel that multiplies and adds. Items: columns of both halves, for a chunk of rows."""
@@ -279,13 +247,14 @@ def emit_strassen(module: ModuleBuilder, spec: StrassenSpec, schedule: ConvSched
     f = module.kernel(("strassen", spec, schedule), len(ARGUMENTS) + len(operands) + 1)
     if f.kernel is not None:
         return f.kernel
-    items, weights = 0, 0
+    items: Size = 0
+    weights = 0
     column_sections: list[_Columns] = []
     for first, count, blocks in sections(spec.half, schedule):
         start, panels = static_size(first), static_size(count)
         section = _Columns(f, spec, schedule, start, panels, blocks, items, weights)
         column_sections.append(section)
-        items += static_size(section.items)
+        items += section.items
         weights += strassen.PRODUCTS * panels * static_size(section.weights_per_item)
     for section in column_sections:
         section.emit(alone=len(column_sections) == 1)
@@ -313,7 +282,7 @@ class _Columns(BlockPhase):
         first_block: int,
         panels: int,
         blocks: int,
-        first_item: int,
+        first_item: Size,
         weights: int,
     ) -> None:
         conv = spec.half
@@ -328,6 +297,7 @@ class _Columns(BlockPhase):
         self.finishes_later = is_long(spec.epilogue)
         self.tile_elements = len(strassen.OUTPUT) * self.tile_rows * self.width
         self.across = spec.n // 2 // LANES  # blocks of columns of a half
+        self.may_lack_a_row = not same(spec.lower, spec.upper)
         self.in_line = spec.image is None or written_in_line(spec.image, spec.epilogue)
 
     def _emit_item(self, group: Index, kgroup: Index, n: Index, d: Index, chunk: Index) -> None:
@@ -359,21 +329,24 @@ class _Columns(BlockPhase):
         self.emits_tile = None
 
     def _emit_rows(self, row: Index, rows: int, tile: Index) -> None:
-        self.tile = tile
+        """Some rows of a tile; a short one may come in pieces (`remainder`)."""
+        f, full = self.f, rows == self.tile_rows
+        piece = 0 if full else f.iadd(row, self.full_tiles * self.tile_rows * -1)
+        self.tile = f.iadd(f.imul(tile, self.tile_elements), f.imul(piece, self.width))
         super()._emit_rows(row, rows, tile)
 
     def _emit_tile(self, row: Index, col: Index, rows: int, cols: int, tile: Index) -> None:
         if self.emits_tile is None:
             super()._emit_tile(row, col, rows, cols, tile)
         else:
-            self.emits_tile(row, rows, self.f.at(self.room, (self.tile, self.tile_elements)))
+            self.emits_tile(row, rows, self.f.at(self.room, self.tile))
 
     def _emit_finish(self, row: Index, rows: int, sums: ir.Value) -> None:
         """The epilogue of a tile, whose sums are complete."""
         f = self.f
         for quarter in range(len(strassen.OUTPUT)):
             count = self._rows_of(quarter // 2, row, rows)
-            if count == 0:
+            if isinstance(count, int) and count == 0:
                 continue
             with f.loop(count) as r:
                 tile_offsets = [self._in_tile(quarter, r.index, j) for j in range(self.blocks)]
@@ -394,7 +367,7 @@ class _Columns(BlockPhase):
         f, spec = self.f, self.full_spec
         for down in range(2):
             count = self._rows_of(down, row, rows)
-            if count == 0:
+            if isinstance(count, int) and count == 0:
                 continue
             with f.loop(count) as r:
                 at = f.iadd(f.iadd(row, r.index), down * spec.upper)
@@ -448,18 +421,19 @@ class _Columns(BlockPhase):
         self, product: int, row: Index, pixels: list[tuple[int, int]], acc: Sequence[ir.Value]
     ) -> None:
         f, lower = self.f, self.full_spec.lower
-        tile = f.at(self.room, (self.tile, self.tile_elements))
+        tile = f.at(self.room, self.tile)
         for quarter, sign in strassen.OUTPUT_OF[product]:
             terms = [p for p, _ in strassen.OUTPUT[quarter]]
             down = quarter // 2
             for i, (r, _) in enumerate(pixels):
                 last = product == terms[-1]
                 inside = None
-                if last and not self.finishes_later and down and lower < self.full_spec.upper:
+                if last and not self.finishes_later and down and self.may_lack_a_row:
                     at = f.iadd(row, r)
-                    if isinstance(at, int) and at >= lower:
-                        continue
-                    if not isinstance(at, int) and r == len(pixels) - 1:
+                    if isinstance(at, int) and isinstance(lower, int):
+                        if at >= lower:
+                            continue
+                    elif r == len(pixels) - 1:
                         inside = f.b.icmp_signed("<", f.i64(at), f.i64(lower))
                 with nullcontext() if inside is None else f.when(inside):
                     values = list(acc[i * self.blocks : (i + 1) * self.blocks])

@@ -23,7 +23,9 @@ from verax.compiler.kernels.llvm.builder import (
 from verax.compiler.kernels.loops.emit import store_count
 from verax.compiler.kernels.loops.spec import Access
 from verax.compiler.kernels.registry import emits
+from verax.compiler.kernels.sizes import Size, all_open, ceil_div
 from verax.compiler.kernels.target import LANES
+from verax.ir.dim import Dim, same
 from verax.numerics.formats import FLOATS
 
 WAYS = 4
@@ -38,8 +40,8 @@ class RunningSpec:
     the row. Halves are added in float32 and each result is rounded. Arguments: x, y.
     """
 
-    outer: tuple[int, ...]
-    length: int
+    outer: tuple[Size, ...]
+    length: Size
     x: Access
     y: Access
     kind: str
@@ -67,7 +69,7 @@ class RunningSpec:
         return -0.0 if self.work in FLOATS and not self.exclusive else 0
 
 
-@emits(RunningSpec, dtypes=ELEMENT_TYPES)
+@emits(RunningSpec, dtypes=ELEMENT_TYPES, settle=all_open)
 def emit_running(module: ModuleBuilder, spec: RunningSpec) -> Kernel:
     """Items: 16 neighboring rows, or a few."""
     f = module.kernel(spec, 2, hint="running")
@@ -76,17 +78,19 @@ def emit_running(module: ModuleBuilder, spec: RunningSpec) -> Kernel:
     side = [
         d
         for d, n in enumerate(spec.outer)
-        if n > 3 and spec.x.strides[d] == 1 and spec.y.strides[d] == 1
+        if (isinstance(n, Dim) or n > 3)
+        and same(spec.x.strides[d], 1)
+        and same(spec.y.strides[d], 1)
     ]
     items = _across(f, spec, side[0]) if side else _along(f, spec)
     count = math.prod(spec.outer) * spec.length
     return f.finish(items, count, 2 * count * ELEMENT_SIZES[spec.x.dtype])
 
 
-def _across(f: FunctionBuilder, spec: RunningSpec, side: int) -> int:
+def _across(f: FunctionBuilder, spec: RunningSpec, side: int) -> Size:
     other_dims = [d for d in range(len(spec.outer)) if d != side]
     full, remainder = divmod(spec.outer[side], LANES)
-    strips = full + bool(remainder)
+    strips = ceil_div(spec.outer[side], LANES)
     dims = [*(spec.outer[d] for d in other_dims), strips]
     with f.items() as item:
         *indices, strip = f.split(item.index, *dims[1:])
@@ -103,7 +107,22 @@ def _across(f: FunctionBuilder, spec: RunningSpec, side: int) -> int:
 
             _rows(f, spec, [terms], LlvmArith(f), load, store)
 
-        if full and remainder:
+        def emit_last_rows() -> None:
+            """One by one, as many as there are."""
+            with f.loop(remainder) as lane:
+                row = [*terms[:-1], (f.iadd(f.imul(full, LANES), lane.index), side)]
+                _one_by_one(f, spec, [row])
+
+        if isinstance(remainder, Dim):
+            whole = f.b.icmp_signed("<", f.i64(strip), f.i64(full))
+            with f.b.if_else(whole) as (long, short):
+                with long:
+                    emit_lanes(LANES)
+                with short:
+                    emit_last_rows()
+        elif isinstance(full, Dim) and not remainder:
+            emit_lanes(LANES)
+        elif full and remainder:
             last = f.b.icmp_signed("==", f.i64(strip), f.i64(full))
             with f.b.if_else(last) as (short, long):
                 with short:
@@ -115,24 +134,28 @@ def _across(f: FunctionBuilder, spec: RunningSpec, side: int) -> int:
     return math.prod(dims)
 
 
-def _along(f: FunctionBuilder, spec: RunningSpec) -> int:
-    rows = math.prod(spec.outer)
-    rows_together = WAYS if rows % WAYS == 0 else 1
+def _along(f: FunctionBuilder, spec: RunningSpec) -> Size:
+    rows: Size = math.prod(spec.outer)
+    rows_together = WAYS if same(rows % WAYS, 0) else 1
     with f.items() as item:
         together = []
         for row_offset in range(rows_together):
             row = f.iadd(f.imul(item.index, rows_together), row_offset)
             indices = f.split(row, *spec.outer[1:]) if spec.outer else []
             together.append(list(zip(indices, range(len(spec.outer)))))
-        _rows(
-            f,
-            spec,
-            together,
-            LlvmArith(f, lanes=0),
-            lambda pointer: f.load(pointer, spec.x.dtype, lanes=0),
-            f.store,
-        )
+        _one_by_one(f, spec, together)
     return rows // rows_together
+
+
+def _one_by_one(
+    f: FunctionBuilder, spec: RunningSpec, rows: Sequence[Sequence[tuple[Index, int]]]
+) -> None:
+    """`_rows` without vectors."""
+
+    def load(pointer: ir.Value) -> ir.Value:
+        return f.load(pointer, spec.x.dtype, lanes=0)
+
+    _rows(f, spec, rows, LlvmArith(f, lanes=0), load, f.store)
 
 
 def _rows(

@@ -41,7 +41,7 @@ def plan_with_positions(planning: Planning, node: Node) -> Alternatives:
     if op.storage_order or 0 in x_type.shape:
         return NoKernel("positions are counted row by row, in planes of known size")
     space = x_type.shape[2:]
-    windows, size = op.spatial(x_type), math.prod(space)
+    windows, size = op.spatial(x_type), int(math.prod(space))
     if size >= FARTHEST:
         return NoKernel("a plane is too large")
     behind = [
@@ -51,7 +51,7 @@ def plan_with_positions(planning: Planning, node: Node) -> Alternatives:
             windows.pads,
         )
     ]  # fmt: skip
-    pads = [(begin, end) for (begin, _), end in zip(windows.pads, behind)]
+    pads = [(int(begin), int(end)) for (begin, _), end in zip(windows.pads, behind)]
     if math.prod(a + n + b for n, (a, b) in zip(space, pads)) > MAX_PADDING * size + SMALL:
         return NoKernel("windows reach far beyond the plane")
     return (Choice(POSITIONS, detail=pads),)
@@ -63,7 +63,7 @@ def place_with_positions(lowering: Lowering, group: Group, choice: Choice) -> No
     assert isinstance(op, MaxPool)
     x_type = lowering.graph.types[node.inputs[0] or ""]
     batch, channels, *space = x_type.shape
-    windows, size = op.spatial(x_type), math.prod(space)
+    windows, size = op.spatial(x_type), int(math.prod(space))
     inner = np.arange(size, dtype=np.int32).reshape(space)
     table = lowering.weights.constant(np.pad(inner, pads, constant_values=FARTHEST))
     planes = lowering.weights.constant(np.arange(batch * channels, dtype=np.int64) * size)

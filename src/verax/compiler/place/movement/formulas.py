@@ -13,13 +13,18 @@ import numpy as np
 
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
-from verax.compiler.kernels.sizes import Size
+from verax.compiler.kernels.sizes import Size, maximum
 from verax.compiler.place.copies import View, broadcast_strides, copy_view, fill, view
 from verax.compiler.place.lowering import Lowering
+from verax.compiler.place.movement.positions import gather_along, iota
 from verax.compiler.place.storage import MemorySpace, Physical, Placed, Pointer
 from verax.ir.graph import Graph, Node
-from verax.numerics.expr import Input
+from verax.numerics.expr import Expr, Input, TracingArith
+from verax.ops.movement.reshaping import DepthToSpace, SpaceToDepth
 from verax.ops.movement.slicing import Slice, Split, slice_bounds
+
+M = TracingArith()
+LONG = "int64"
 
 
 def has_open_sizes(graph: Graph, node: Node) -> bool:
@@ -32,8 +37,6 @@ def moves_by_formula(graph: Graph, node: Node) -> bool:
     """Whether there is a formula for what this node moves."""
     if node.op.kind not in FORMULAS:
         return False
-    if node.op.kind == "Pad" and node.op.attributes()["mode"] != "constant":
-        return False
     return all(v is None or v in graph.constants for v in node.inputs[1:])
 
 
@@ -42,9 +45,7 @@ def place_by_formula(lowering: Lowering, node: Node) -> None:
     FORMULAS[node.op.kind](lowering, node)
 
 
-def _shifted_view(
-    view_: View, offset: Size, shape: Sequence[Size], strides: Sequence[Size]
-) -> View:
+def _shifted_view(view_: View, offset: Size, shape: Sequence[Size], strides: Sequence[Size]) -> View:
     """Other elements of the same tensor: from `offset` elements further on."""
     at = view_.pointer.byte_offset + offset * ELEMENT_SIZES[view_.dtype]
     pointer = Pointer(view_.pointer.buffer, at)
@@ -77,8 +78,7 @@ def _slice(lowering: Lowering, node: Node) -> None:
         *(_ints(lowering, v) for v in node.inputs[1:]), None, None,
     )[:4]  # fmt: skip
     assert isinstance(node.op, Slice) and starts is not None and ends is not None
-    shape: list[Size] = list(source_view.shape)
-    strides: list[Size] = list(source_view.strides)
+    shape, strides = list(source_view.shape), list(source_view.strides)
     offset: Size = 0
     for i, (start, end) in enumerate(zip(starts, ends)):
         axis = i if axes is None else int(axes[i]) % len(shape)
@@ -129,16 +129,96 @@ def _tile(lowering: Lowering, node: Node) -> None:
     lowering.calls.call(spec, [source_view.pointer, target.pointer], label)
 
 
-def _pad(lowering: Lowering, node: Node) -> None:
-    """The fill everywhere, then what of the source lies inside."""
-    graph, label = lowering.graph, node.name or node.outputs[0]
-    source_view = view(lowering.values.read_contiguous(node.inputs[0] or ""))
-    written = lowering.values.write(node.outputs[0])
-    target, rank = view(written), len(source_view.shape)
+def _blocks(lowering: Lowering, node: Node) -> None:
+    """Channels to pixels of a block and back: an axis of each, wherever they stand."""
+    op = node.op
+    assert isinstance(op, DepthToSpace | SpaceToDepth)
+    source = view(lowering.values.read_contiguous(node.inputs[0] or ""))
+    target = view(lowering.values.write(node.outputs[0]))
+    side, back = op.blocksize, isinstance(op, SpaceToDepth)
+    wide_view, depth_view = (target, source) if back else (source, target)  # channels
+    batch, depth = depth_view.shape[:2]
+    row, column, channel = (side * depth, depth, 1) if op.mode == "DCR" else (side, 1, side * side)
+
+    def block_strides(blocks: View) -> tuple[Size, ...]:
+        image, step, *space = blocks.strides
+        return (image, channel * step, space[0], row * step, space[1], column * step)
+
+    def pixel_strides(pixels: View) -> tuple[Size, ...]:
+        image, step, high, wide = pixels.strides
+        return (image, step, side * high, high, side * wide, wide)
+
+    dims = (batch, depth, wide_view.shape[2], side, wide_view.shape[3], side)
+    read, written = (pixel_strides, block_strides) if back else (block_strides, pixel_strides)
+    spec = LoopSpec(
+        dims,
+        (Access(source.dtype, read(source)),),
+        (Access(target.dtype, written(target)),),
+        (Input(0, source.dtype),),
+    )
+    label = node.name or node.outputs[0]
+    lowering.calls.call(spec, [source.pointer, target.pointer], label)
+
+
+def _pad_by_elements(lowering: Lowering, node: Node) -> None:
+    """Every element through one table of positions for each padded axis."""
+    label = node.name or node.outputs[0]
+    source = view(lowering.values.read_contiguous(node.inputs[0] or ""))
+    target = view(lowering.values.write(node.outputs[0]))
+    tables: list[tuple[int, Pointer]] = []
+    for axis, before, after in _pads(lowering, node, len(source.shape)):
+        if before == 0 and after == 0:
+            continue
+        size = source.shape[axis]
+        first = -before if before < 0 else 0
+        size_inside = size - first + (after if after < 0 else 0)
+        count = target.shape[axis]
+        shift, first_inside = M.const(maximum(before, 0), LONG), M.const(first, LONG)  # type: ignore[arg-type]
+        position = _reflected(M.sub(Input(0, LONG), shift), size_inside, node.op.attributes()["mode"])
+        position = M.add(position, first_inside)
+        spec = LoopSpec(
+            (count,), (Access(LONG, (1,)),), (Access("int32", (1,)),), (M.convert(position, "int32"),)
+        )  # fmt: skip
+        table = lowering.values.scratch(4 * count)
+        name = f"{label}: axis {axis}"
+        lowering.calls.call(spec, [iota(lowering, count, name, LONG), table], name)
+        tables.append((axis, table))
+    gather_along(lowering, source, target, tables, label)
+
+
+def _reflected(at: Expr, size: Size, mode: str) -> Expr:
+    """The element, of `size`, that a position beyond or inside of them shows."""
+    zero, last = M.const(0, LONG), M.const(size - 1, LONG)  # type: ignore[arg-type]
+    if mode == "edge":
+        return M.max(M.min(at, last), zero)
+    # A reflection leaves the border elements alone; of one element there is no other.
+    period = M.const(size, LONG) if mode == "wrap" else M.add(last, last)  # type: ignore[arg-type]
+    remainder = M.rem(at, period)
+    remainder = M.select(M.lt(remainder, zero), M.add(remainder, period), remainder)
+    if mode == "wrap":
+        return remainder
+    return M.min(M.max(M.min(remainder, M.sub(period, remainder)), zero), last)
+
+
+def _pads(lowering: Lowering, node: Node, rank: int) -> list[tuple[int, Size, Size]]:
+    """(axis, elements before, elements after), negative where they are cut."""
     widths = _ints(lowering, node.inputs[1])
     assert widths is not None
     axes_input = node.inputs[3] if len(node.inputs) > 3 else None
     axes = [int(a) % rank for a in _ints(lowering, axes_input) or range(rank)]
+    n = len(axes)
+    return list(zip(axes, widths[:n], widths[n:], strict=True))
+
+
+def _pad(lowering: Lowering, node: Node) -> None:
+    """The fill everywhere, then what of the source lies inside."""
+    if node.op.attributes()["mode"] != "constant":
+        _pad_by_elements(lowering, node)
+        return
+    graph, label = lowering.graph, node.name or node.outputs[0]
+    source_view = view(lowering.values.read_contiguous(node.inputs[0] or ""))
+    written = lowering.values.write(node.outputs[0])
+    target = view(written)
     filled = node.inputs[2] if len(node.inputs) > 2 else None
     dtype = graph.types[node.outputs[0]].dtype.numpy
     value = np.zeros(1, dtype) if filled is None else graph.constants[filled].reshape(-1)[:1]
@@ -146,8 +226,7 @@ def _pad(lowering: Lowering, node: Node) -> None:
     shape: list[Size] = list(source_view.shape)
     source_offset: Size = 0
     target_offset: Size = 0
-    for i, axis in enumerate(axes):
-        before, after = widths[i], widths[len(axes) + i]
+    for axis, before, after in _pads(lowering, node, len(source_view.shape)):
         for width, first in ((before, True), (after, False)):
             if width < 0:  # cut
                 shape[axis] = shape[axis] + width
@@ -165,5 +244,7 @@ FORMULAS: dict[str, Callable[[Lowering, Node], None]] = {
     "Expand": _expand,
     "Tile": _tile,
     "Pad": _pad,
+    "DepthToSpace": _blocks,
+    "SpaceToDepth": _blocks,
 }
 """By operator."""

@@ -26,6 +26,7 @@ from verax.compiler.place.movement.formulas import (
 from verax.compiler.place.movement.index_maps import StridedMap, beginnings, strided_map
 from verax.compiler.place.movement.layout_transposes import turn_blocks, turns
 from verax.compiler.place.movement.pixels import view_pixels
+from verax.compiler.place.movement.positions import iota
 from verax.compiler.place.storage import MemorySpace, Physical, Placed, Pointer
 from verax.compiler.plan.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.plan.fusion import Group
@@ -279,12 +280,10 @@ def place_triangle(lowering: Lowering, group: Group, choice: Choice) -> None:
     k = node.inputs[1] if len(node.inputs) > 1 else None
     x, y = lowering.values.read(node.inputs[0] or ""), lowering.values.write(node.outputs[0])
     shape, dtype = x.physical.shape, str(x.physical.type.dtype)
-    rows, columns = shape[-2:]
     requested = 0 if k is None else int(lowering.graph.constants[k].reshape(-1)[0])
-    diagonal = min(max(requested, -rows), columns)  # from there on it is all or nothing
-    tables, accesses, diagonal_index = _diagonals(lowering, shape)
+    tables, accesses, diagonal_index = _diagonals(lowering, shape, group.label)
     m = TracingArith()
-    keep = (m.ge if op.upper else m.le)(diagonal_index, m.const(diagonal, "int32"))
+    keep = (m.ge if op.upper else m.le)(diagonal_index, m.const(_diagonal(requested), "int32"))
     spec = LoopSpec(
         shape,
         (*accesses, Access(dtype, x.physical.strides)),
@@ -308,22 +307,29 @@ def place_eye(lowering: Lowering, group: Group, choice: Choice) -> None:
     assert isinstance(op, EyeLike)
     y = lowering.values.write(node.outputs[0])
     shape, dtype = y.physical.shape, str(y.physical.type.dtype)
-    k = min(max(op.k, -shape[0]), shape[1])  # beyond there is no such diagonal
-    tables, accesses, diagonal_index = _diagonals(lowering, shape)
+    tables, accesses, diagonal_index = _diagonals(lowering, shape, group.label)
     m = TracingArith()
     result = m.select(
-        m.eq(diagonal_index, m.const(k, "int32")), m.const(1, dtype), m.const(0, dtype)
+        m.eq(diagonal_index, m.const(_diagonal(op.k), "int32")),
+        m.const(1, dtype),
+        m.const(0, dtype),
     )
     spec = LoopSpec(shape, accesses, (Access(dtype, y.physical.strides),), (result,))
     lowering.calls.call(spec, [*tables, y], group.label)
 
 
+def _diagonal(requested: int) -> int:
+    """The number of a diagonal as an int32; beyond a matrix there is none."""
+    ends = np.iinfo(np.int32)
+    return min(max(requested, ends.min), ends.max)
+
+
 def _diagonals(
-    lowering: Lowering, shape: tuple[int, ...]
-) -> tuple[list[Placed], tuple[Access, Access], Expr]:
+    lowering: Lowering, shape: tuple[int, ...], label: str
+) -> tuple[list[Pointer], tuple[Access, Access], Expr]:
     """Tables of rows and columns, as inputs 0 and 1 of a loop, and the number of the diagonal: how
     far the column is beyond the row."""
-    tables = [lowering.weights.constant(np.arange(n, dtype=np.int32)) for n in shape[-2:]]
+    tables = [iota(lowering, n, label) for n in shape[-2:]]
     rows, columns = (
         Access("int32", tuple(int(a == axis) for a in range(len(shape))))
         for axis in (len(shape) - 2, len(shape) - 1)
@@ -381,7 +387,7 @@ def place_range(lowering: Lowering, group: Group, choice: Choice) -> None:
     node = group.root
     start, _, delta = (lowering.values.read(v or "") for v in node.inputs)
     y = lowering.values.write(node.outputs[0])
-    numbers = lowering.weights.constant(np.arange(y.physical.shape[0], dtype=np.int32))
+    numbers = iota(lowering, y.physical.shape[0], group.label)
     dtype = str(y.physical.type.dtype)
     wide = "float32" if dtype in ("float16", "bfloat16") else dtype
     m = TracingArith()

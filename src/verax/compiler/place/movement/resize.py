@@ -5,25 +5,29 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from fractions import Fraction
 
 import numpy as np
 
 from verax.compiler.kernels.loops.loop import Access, Lookup, LoopSpec
+from verax.compiler.kernels.sizes import Size
 from verax.compiler.place.lowering import Lowering
+from verax.compiler.place.movement.formulas import has_open_sizes
+from verax.compiler.place.movement.resize_positions import OpenTable, open_table
 from verax.compiler.place.movement.weighted import weighted_sum
-from verax.compiler.place.storage import LANES, Physical, Placed
+from verax.compiler.place.storage import LANES, Physical, Placed, Pointer
 from verax.compiler.plan.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.plan.fusion import Group
 from verax.compiler.plan.layouts import Layout
-from verax.ir.dim import DimLike
+from verax.ir.dim import DimLike, same
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType, TensorType
 from verax.numerics.expr import Expr, Input, TracingArith, converted
-from verax.ops.images.resize import Resize
+from verax.ops.images.resize import WHOLE, Resize
 from verax.ops.images.resize_integer import BITS, ResizeInteger
-from verax.ops.images.resize_tables import AxisTable
+from verax.ops.images.resize_tables import AxisTable, axis_table
 
-Tables = list[tuple[int, AxisTable]]
+Tables = list[tuple[int, AxisTable | OpenTable]]
 WIDE = frozenset({DType.float64, *(DType(f"{s}int{n}") for s in ("", "u") for n in (8, 16, 32))})
 """What is interpolated in float64; integers are then rounded to nearest even and saturated."""
 M = TracingArith()
@@ -37,12 +41,16 @@ class _Outside:
     value: float
 
     def with_outside(
-        self, result: Expr, lowering: Lowering, inputs: list[Access], arguments: list[Placed]
+        self,
+        result: Expr,
+        lowering: Lowering,
+        inputs: list[Access],
+        arguments: list[Placed | Pointer],
     ) -> Expr:
         """`result`, or the value outside; inputs and arguments get a table for each such axis."""
         rank = len(inputs[0].strides)
         for axis, table in self.tables:
-            if table.outside.any():
+            if isinstance(table, AxisTable) and table.outside.any():
                 inputs.append(_along("bool", axis, 1, rank))
                 arguments.append(lowering.weights.constant(table.outside))
                 is_outside = Input(len(inputs) - 1, "bool")
@@ -62,17 +70,69 @@ def _tables(graph: Graph, node: Node) -> Tables | None:
     """The axes that change, when roi, scales and sizes are constants."""
     op = node.op
     assert isinstance(op, Resize)
-    constants = [None if v is None else graph.constants.get(v) for v in node.inputs[1:]]
-    if any(v is not None and g is None for v, g in zip(node.inputs[1:], constants)):
-        return None
     computed = _computed_in(graph, node)
     if computed is None:
         return None
+    open_tables = _open_tables(graph, node, op, computed) if has_open_sizes(graph, node) else None
+    if open_tables is not None:
+        return open_tables
+    constants = [None if v is None else graph.constants.get(v) for v in node.inputs[1:]]
+    if any(v is not None and g is None for v, g in zip(node.inputs[1:], constants)):
+        return None
     roi, scales, sizes = (constants + [None] * 3)[:3]
     x = graph.types[node.inputs[0] or ""]
-    axis_tables = op.tables(tuple(map(int, x.shape)), roi, scales, sizes, computed)
-    shows_outside = any(t.outside.any() for _, t in axis_tables)
+    axis_tables: Tables = [*op.tables(tuple(map(int, x.shape)), roi, scales, sizes, computed)]
+    shows_outside = any(isinstance(t, AxisTable) and t.outside.any() for _, t in axis_tables)
     return None if shows_outside and x.dtype not in (DType.float32, DType.float64) else axis_tables
+
+
+def _open_tables(graph: Graph, node: Node, op: Resize, computed: str) -> Tables | None:
+    """The same where sizes are open; None where they have to be known. What sizes are asked for
+    does not matter: they are those of the output."""
+    x, y = graph.types[node.inputs[0] or ""], graph.types[node.outputs[0]]
+    scales_value = node.inputs[2] if len(node.inputs) > 2 else None
+    scales: np.ndarray | None = None
+    if scales_value is not None and graph.types[scales_value].size != 0:
+        if scales_value not in graph.constants:
+            return None
+        scales = graph.constants[scales_value].ravel()
+    elif op.keep_aspect_ratio_policy != "stretch":
+        return None
+    axes = [a % x.rank for a in (range(x.rank) if op.axes is None else op.axes)]
+    axis_tables: Tables = []
+    for i, axis in sorted(enumerate(axes), key=lambda item: -item[1]):
+        old, new = x.dims[axis], y.dims[axis]
+        scale = None if scales is None else Fraction(float(scales[i]))
+        if scale == 1 or (scale is None and (same(old, new) or old == new)):
+            continue  # position i shows element i
+        if old == new:
+            return None  # it may or may not
+        table: AxisTable | OpenTable | None
+        if isinstance(old, int) and isinstance(new, int):
+            ratio = Fraction(new, old) if scale is None else scale
+            if op.coordinate_transformation_mode == "tf_crop_and_resize":
+                return None
+            table = axis_table(op.interpolation, old, new, ratio, WHOLE, computed)
+        else:
+            table = open_table(op, old, new, scale, computed)
+        if table is None:
+            return None
+        axis_tables.append((axis, table))
+    return axis_tables
+
+
+def _placed(
+    lowering: Lowering, table: AxisTable | OpenTable, label: str
+) -> tuple[list[Pointer], list[Pointer]]:
+    """Positions (int32) of every tap, and weights."""
+    if isinstance(table, OpenTable):
+        return table.place(lowering, label)
+    constant = lowering.weights.constant
+    taps = range(table.positions.shape[1])
+    positions = [constant(table.positions[:, t].astype(np.int32)).pointer for t in taps]
+    if table.weights is None:
+        return positions, []
+    return positions, [constant(table.weights[:, t].copy()).pointer for t in taps]
 
 
 def plan_resize(planning: Planning, node: Node) -> Alternatives:
@@ -110,22 +170,29 @@ def place_resize(lowering: Lowering, group: Group, choice: Choice) -> None:
         return
     for i, (axis, table) in enumerate(tables):
         last = i == len(tables) - 1
-        after = _resized(source.physical, axis, table)
+        after = _resized(source.physical, target.physical, axis, _computed(table))
         step = target if last else lowering.values.allocate(after)
         step_outside = outside if last else _Outside([], 0.0)
         _weighted(lowering, source, step, axis, table, step_outside, f"{group.label}: axis {axis}")
         source = step
 
 
-def _resized(physical: Physical, axis: int, table: AxisTable) -> Physical:
+def _computed(table: AxisTable | OpenTable) -> str:
+    """The type of its weights."""
+    if isinstance(table, OpenTable):
+        return table.computed
     assert table.weights is not None
+    return str(table.weights.dtype.name)
+
+
+def _resized(physical: Physical, target: Physical, axis: int, computed: str) -> Physical:
     dims: list[DimLike] = list(physical.shape)
-    dims[axis] = len(table.positions)
-    dtype = DType(table.weights.dtype.name)
+    dims[axis] = target.shape[axis]
+    dtype = DType(computed)
     return Physical(TensorType(dtype, tuple(dims)), physical.layout)
 
 
-def _memory_dims(physical: Physical) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _memory_dims(physical: Physical) -> tuple[tuple[Size, ...], tuple[Size, ...]]:
     """Dims and strides of a tensor as its memory has them, borders left out."""
     if physical.layout is Layout.blocked:
         return (physical.shape[0], physical.blocks, *physical.spatial, LANES), physical.strides
@@ -140,11 +207,11 @@ def _nearest(
     steps = list(_memory_dims(source.physical)[1])
     dtype = str(source.physical.type.dtype)
     inputs: list[Access] = []
-    arguments: list[Placed] = []
+    arguments: list[Placed | Pointer] = []
     lookups = []
     for axis, table in outside.tables:
         inputs.append(_along("int32", axis, 1, len(dims)))
-        arguments.append(lowering.weights.constant(table.positions[:, 0].astype(np.int32)))
+        arguments += _placed(lowering, table, f"{label}: axis {axis}")[0]
         lookups.append(
             Lookup(len(inputs) - 1, source.physical.shape[axis], steps[axis], checked=False)
         )
@@ -161,22 +228,20 @@ def _weighted(
     source: Placed,
     target: Placed,
     axis: int,
-    table: AxisTable,
+    table: AxisTable | OpenTable,
     outside: _Outside,
     label: str,
 ) -> None:
     """One axis. Integers are rounded at the end."""
-    assert table.weights is not None
     dims, written = _memory_dims(target.physical)
     steps = list(_memory_dims(source.physical)[1])
     stride, steps[axis] = steps[axis], 0
     source_dtype, stored = str(source.physical.type.dtype), str(target.physical.type.dtype)
-    computed = table.weights.dtype.name
-    taps = table.positions.shape[1]
+    computed = _computed(table)
     inputs: list[Access] = []
-    arguments: list[Placed] = []
+    arguments: list[Placed | Pointer] = []
     terms: list[tuple[Expr, Expr]] = []
-    for tap in range(taps):
+    for positions, weights in zip(*_placed(lowering, table, label), strict=True):
         at = len(inputs)
         look = Lookup(at, source.physical.shape[axis], stride, checked=False)
         inputs += [
@@ -184,11 +249,7 @@ def _weighted(
             _along(computed, axis, 1, len(dims)),
             Access(source_dtype, tuple(steps), 0, (look,)),
         ]
-        arguments += [
-            lowering.weights.constant(table.positions[:, tap].astype(np.int32)),
-            lowering.weights.constant(table.weights[:, tap].copy()),
-            source,
-        ]
+        arguments += [positions, weights, source]
         terms.append((converted(Input(at + 2, source_dtype), computed), Input(at + 1, computed)))
     result = weighted_sum(terms)
     if stored != computed:

@@ -14,11 +14,12 @@ from verax.compiler.kernels.loops.loop import LoopSpec
 from verax.compiler.kernels.products.strassen import (
     COLUMNS,
     StrassenSpec,
-    left_sums,
     pack_right,
     right_elements,
     room_elements,
 )
+from verax.compiler.kernels.products.strassen_sums import left_sums
+from verax.compiler.kernels.registry import settled
 from verax.compiler.place.lowering import Lowering, is_static
 from verax.compiler.place.products import linear
 from verax.compiler.place.storage import Placed, Pointer
@@ -88,6 +89,7 @@ def multiply(
 
     weights: the right factor [k, n], or, where `transposed`, filters [n, k, ...] of one position.
     """
+    spec = settled(spec, lowering.target)
     schedule = lowering.calls.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from verax.compiler.kernels.loops.loop import Access
 from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
 from verax.compiler.kernels.search.top import TopSpec
 from verax.compiler.place.lowering import Lowering
+from verax.compiler.place.movement.positions import iota
 from verax.compiler.plan.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.plan.fusion import Group
 from verax.ir.graph import Node
@@ -57,11 +56,6 @@ def _refused(
     return planning.refused_types(planning.graph.input_types(node)[:1], *specs)
 
 
-def _positions(axes: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
-    """Positions along a line over `axes`."""
-    return np.arange(math.prod(shape[a] for a in axes), dtype=np.int32)
-
-
 def plan_arg(planning: Planning, node: Node) -> Alternatives:
     """One alternative."""
     assert isinstance(node.op, ArgExtremum)
@@ -78,7 +72,7 @@ def place_arg(lowering: Lowering, group: Group, choice: Choice) -> None:
     shape, strides, dtype = x.physical.shape, x.physical.strides, str(x.physical.type.dtype)
     axis = op.axis % len(shape)
     kept_axes = [a for a in range(len(shape)) if a != axis]
-    table = lowering.weights.constant(_positions((axis,), shape))
+    table = iota(lowering, shape[axis], group.label)
     y = lowering.values.write(node.outputs[0])
     to = y.physical.strides
     to = tuple(to[a] for a in kept_axes) if op.keepdims else to
@@ -112,10 +106,11 @@ def place_hardmax(lowering: Lowering, group: Group, choice: Choice) -> None:
     x, y = lowering.values.read(node.inputs[0] or ""), lowering.values.write(node.outputs[0])
     shape, dtype = x.physical.shape, str(x.physical.type.dtype)
     axes = op.axes(len(shape))
-    table = lowering.weights.constant(_positions(axes, shape))
+    step = math.prod(shape[a] for a in axes)
+    table = iota(lowering, step, group.label)
     order = [*(a for a in range(len(shape)) if a not in axes), *axes]
     kept_count = len(order) - len(axes)
-    along, step = [0] * kept_count, table.physical.shape[0]
+    along = [0] * kept_count
     for a in axes:
         step //= shape[a]
         along.append(step)
