@@ -71,7 +71,8 @@ USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "Ave
 ELSEWHERE = (RowsSpec, WidenSpec, KeptSpec, PairwiseSpec, StateCopySpec, IotaSpec)
 """Kernels of large weights: tests/compiler/test_stored_weights.py; of computed conditions:
 tests/compiler/place/test_chosen.py; of sums of float64: tests/compiler/kernels/test_pairwise.py; of
-state: tests/compiler/test_state_in_place.py; of open sizes: tests/compiler/test_open_movement.py."""
+state: tests/compiler/test_state_in_place.py; of open sizes:
+tests/compiler/test_open_movement.py."""
 
 
 def networks(name: str) -> Iterator[tuple[Case, Graph, dict[str, np.ndarray]]]:

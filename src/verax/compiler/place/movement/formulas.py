@@ -45,7 +45,9 @@ def place_by_formula(lowering: Lowering, node: Node) -> None:
     FORMULAS[node.op.kind](lowering, node)
 
 
-def _shifted_view(view_: View, offset: Size, shape: Sequence[Size], strides: Sequence[Size]) -> View:
+def _shifted_view(
+    view_: View, offset: Size, shape: Sequence[Size], strides: Sequence[Size]
+) -> View:
     """Other elements of the same tensor: from `offset` elements further on."""
     at = view_.pointer.byte_offset + offset * ELEMENT_SIZES[view_.dtype]
     pointer = Pointer(view_.pointer.buffer, at)
@@ -78,7 +80,8 @@ def _slice(lowering: Lowering, node: Node) -> None:
         *(_ints(lowering, v) for v in node.inputs[1:]), None, None,
     )[:4]  # fmt: skip
     assert isinstance(node.op, Slice) and starts is not None and ends is not None
-    shape, strides = list(source_view.shape), list(source_view.strides)
+    shape: list[Size] = list(source_view.shape)
+    strides: list[Size] = list(source_view.strides)
     offset: Size = 0
     for i, (start, end) in enumerate(zip(starts, ends)):
         axis = i if axes is None else int(axes[i]) % len(shape)
@@ -174,11 +177,12 @@ def _pad_by_elements(lowering: Lowering, node: Node) -> None:
         size_inside = size - first + (after if after < 0 else 0)
         count = target.shape[axis]
         shift, first_inside = M.const(maximum(before, 0), LONG), M.const(first, LONG)  # type: ignore[arg-type]
-        position = _reflected(M.sub(Input(0, LONG), shift), size_inside, node.op.attributes()["mode"])
+        position = _reflected(
+            M.sub(Input(0, LONG), shift), size_inside, node.op.attributes()["mode"]
+        )
         position = M.add(position, first_inside)
-        spec = LoopSpec(
-            (count,), (Access(LONG, (1,)),), (Access("int32", (1,)),), (M.convert(position, "int32"),)
-        )  # fmt: skip
+        expr = M.convert(position, "int32")
+        spec = LoopSpec((count,), (Access(LONG, (1,)),), (Access("int32", (1,)),), (expr,))
         table = lowering.values.scratch(4 * count)
         name = f"{label}: axis {axis}"
         lowering.calls.call(spec, [iota(lowering, count, name, LONG), table], name)

@@ -19,7 +19,7 @@ from verax.compiler.kernels.products.strassen import (
     room_elements,
 )
 from verax.compiler.kernels.products.strassen_sums import left_sums
-from verax.compiler.kernels.registry import settled
+from verax.compiler.kernels.registry import with_known_sizes
 from verax.compiler.place.lowering import Lowering, is_static
 from verax.compiler.place.products import linear
 from verax.compiler.place.storage import Placed, Pointer
@@ -89,7 +89,7 @@ def multiply(
 
     weights: the right factor [k, n], or, where `transposed`, filters [n, k, ...] of one position.
     """
-    spec = settled(spec, lowering.target)
+    spec = with_known_sizes(spec, lowering.target)
     schedule = lowering.calls.schedule(spec)
     assert isinstance(schedule, ConvSchedule)
 
