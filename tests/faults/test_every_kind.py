@@ -10,12 +10,14 @@ from verax.campaign.faults_in_nodes import NODE_FAULTS
 from verax.campaign.faults_in_numbers import NUMBER_FAULTS
 from verax.campaign.faults_in_windows import WINDOW_FAULTS
 from verax.campaign.outcomes import FaultCase, PairCase, run_case
-from verax.campaign.placements import FAULTS, find_placement
+from verax.campaign.placements import FAULTS, find_placement, placements
+from verax.campaign.random_networks import Network
 from verax.campaign.subjects import FaultyNumbers
 from verax.ir.graph import Builder
 from verax.ir.types import TensorType
 from verax.judge import check
 from verax.ops.pointwise.arithmetic import Neg
+from verax.ops.windows.convolution import Conv
 from verax.records.verdict import Kind
 
 
@@ -30,6 +32,19 @@ def test_a_planted_mistake_is_pinned_to_its_node(name: str) -> None:
     verdict = check(network.graph, subject, network.inputs, explain=False, twice=False)
     assert verdict.kind is Kind.mistake
     assert [b.node for b in verdict.blame] == [placement.node]
+
+
+@pytest.mark.parametrize("name", [f.name for f in WINDOW_FAULTS])
+def test_a_mistake_is_planted_in_convolutions_of_signals_or_left_out(name: str) -> None:
+    """Kernels of one axis: what needs two is no placement, and no error."""
+    b, draw = Builder("signal"), np.random.default_rng(36).standard_normal
+    x = b.input("x", TensorType.parse("float32[2, 3, 19]"))
+    w = b.constant(draw((5, 3, 4)).astype(np.float32), "w")
+    graph = b.graph([b.add(Conv(), [x, w], ["y"], "conv")])
+    network = Network(graph, {"x": draw((2, 3, 19)).astype(np.float32)}, 36)
+    found = [p.node for p in placements(FAULTS[name], network)]
+    assert found in ([], ["conv"])
+    assert found or name != "kernel flipped"
 
 
 DEEP = {

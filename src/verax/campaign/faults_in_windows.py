@@ -90,12 +90,17 @@ def filled(mode: str) -> Callable[[Site], Change | None]:
 
 def _square(edit: Callable[[np.ndarray], np.ndarray]) -> Any:
     """The weights edited, where the kernel has as many rows as columns (more than one)."""
-    return weights(lambda site, w: edit(w) if w.shape[2] == w.shape[3] > 1 else None)
+
+    def square_alone(site: Site, w: np.ndarray) -> np.ndarray | None:
+        return edit(w) if w.ndim == 4 and w.shape[2] == w.shape[3] > 1 else None
+
+    return weights(square_alone)
 
 
-def _read_as(*order: int) -> Callable[[Site, np.ndarray], np.ndarray]:
-    """The weights' memory, written in this order of axes, taken as it lies."""
-    return lambda site, w: w.transpose(order).reshape(w.shape)
+def _read_as(*order: int) -> Callable[[Site, np.ndarray], np.ndarray | None]:
+    """The weights' memory, written in this order of axes, taken as it lies; None for weights with
+    another number of axes."""
+    return lambda site, w: w.transpose(order).reshape(w.shape) if w.ndim == len(order) else None
 
 
 def _swapped_channels(site: Site, w: np.ndarray) -> np.ndarray | None:
@@ -260,7 +265,7 @@ WINDOW_FAULTS: tuple[Fault, ...] = (
     Fault("padding reflects", ("Conv",), filled("reflect")),
     Fault("padding counts as zero", ("MaxPool",), filled("constant")),
     Fault("dilation dropped", ("Conv", "ConvTranspose"), dilation_dropped),
-    Fault("kernel flipped", CONVS, weights(lambda s, w: w[:, :, ::-1, ::-1])),
+    Fault("kernel flipped", CONVS, weights(lambda s, w: np.flip(w, tuple(range(2, w.ndim))))),
     Fault("kernel flipped in one axis", CONVS, weights(lambda s, w: w[..., ::-1])),
     Fault("kernel transposed", CONVS, _square(lambda w: w.swapaxes(2, 3))),
     Fault("input and output channels swapped", CONVS, weights(_swapped_channels)),

@@ -169,6 +169,19 @@ def test_sums_in_float16_are_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("device", "name"), [(True, "fp16 accumulation"), (False, "arithmetic in float16 itself")]
+)
+def test_only_a_gpu_is_said_to_accumulate_in_float16(device: bool, name: str) -> None:
+    """ONNX Runtime on a processor leaves out the casts between two products in float16: a factor
+    that is shown rounded was not, and the sums are float32's."""
+    x, w = draw(3, 11, 96), draw(4, 96, 23).astype(np.float16)
+    given = (x.astype(np.float64) @ w).astype(np.float16)
+    with using(None, device):
+        found = judged(MatMul(), (x.astype(np.float16), w), given)
+    assert (found.kind, found.test) == (Kind.precision, name)
+
+
+@pytest.mark.parametrize(
     ("op", "arrays"),
     [
         (Relu(), (draw(1, 2, 5, 7),)),

@@ -225,8 +225,8 @@ def candidates(
     declared = ev.outputs[output].dtype
     if declared in (DType.float16, DType.bfloat16):
         name = f"{ITSELF} {declared} itself"
-        if node.op.kind in PRODUCTS and declared is DType.float16:
-            name = FP16_ACCUMULATION
+        if node.op.kind in PRODUCTS and declared is DType.float16 and may_be_device():
+            name = FP16_ACCUMULATION  # runtimes on processors err like this by casts left out
         yield from _evaluated(name, node, ev, wide, output)
     if declared is not DType.float32:
         return
