@@ -39,8 +39,8 @@ def emit_iota(module: ModuleBuilder, spec: IotaSpec) -> Kernel:
     if isinstance(spec.count, int) and not spec.count:
         return f.finish(0)
     with f.items(), f.loop(spec.count) as numbers:
-        number = f.i64(numbers.index)
+        value = f.i64(numbers.index)
         if spec.dtype != "int64":
-            number = f.b.trunc(number, ELEMENT_TYPES[spec.dtype])
-        f.store(number, f.at(f.args[0], numbers.index, dtype=spec.dtype))
+            value = f.b.trunc(value, ELEMENT_TYPES[spec.dtype])
+        f.store(value, f.at(f.args[0], numbers.index, dtype=spec.dtype))
     return f.finish(1, 0, spec.count * ELEMENT_SIZES[spec.dtype])

@@ -114,8 +114,8 @@ def _across(f: FunctionBuilder, spec: RunningSpec, side: int) -> Size:
                 _one_by_one(f, spec, [row])
 
         if isinstance(remainder, Dim):
-            whole = f.b.icmp_signed("<", f.i64(strip), f.i64(full))
-            with f.b.if_else(whole) as (long, short):
+            is_full = f.b.icmp_signed("<", f.i64(strip), f.i64(full))
+            with f.b.if_else(is_full) as (long, short):
                 with long:
                     emit_lanes(LANES)
                 with short:

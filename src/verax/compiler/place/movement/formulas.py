@@ -135,21 +135,23 @@ def _blocks(lowering: Lowering, node: Node) -> None:
     assert isinstance(op, DepthToSpace | SpaceToDepth)
     source = view(lowering.values.read_contiguous(node.inputs[0] or ""))
     target = view(lowering.values.write(node.outputs[0]))
-    side, back = op.blocksize, isinstance(op, SpaceToDepth)
-    many, few = (target, source) if back else (source, target)  # channels
-    batch, depth = few.shape[:2]
-    row, column, channel = (side * depth, depth, 1) if op.mode == "DCR" else (side, 1, side * side)
+    size, is_inverse = op.blocksize, isinstance(op, SpaceToDepth)
+    channels_view, pixels_view = (target, source) if is_inverse else (source, target)  # channels
+    batch, depth = pixels_view.shape[:2]
+    row, column, channel = (size * depth, depth, 1) if op.mode == "DCR" else (size, 1, size * size)
 
-    def apart(blocks: View) -> tuple[Size, ...]:
+    def channel_strides(blocks: View) -> tuple[Size, ...]:
         image, step, *space = blocks.strides
         return (image, channel * step, space[0], row * step, space[1], column * step)
 
-    def together(pixels: View) -> tuple[Size, ...]:
+    def pixel_strides(pixels: View) -> tuple[Size, ...]:
         image, step, high, wide = pixels.strides
-        return (image, step, side * high, high, side * wide, wide)
+        return (image, step, size * high, high, size * wide, wide)
 
-    dims = (batch, depth, many.shape[2], side, many.shape[3], side)
-    read, written = (together, apart) if back else (apart, together)
+    dims = (batch, depth, channels_view.shape[2], size, channels_view.shape[3], size)
+    read, written = (
+        (pixel_strides, channel_strides) if is_inverse else (channel_strides, pixel_strides)
+    )
     spec = LoopSpec(
         dims,
         (Access(source.dtype, read(source)),),
@@ -171,13 +173,16 @@ def _pad_by_elements(lowering: Lowering, node: Node) -> None:
             continue
         size = source.shape[axis]
         first = -before if before < 0 else 0
-        kept = size - first + (after if after < 0 else 0)
+        extent = size - first + (after if after < 0 else 0)
         count = target.shape[axis]
-        shift, skipped = M.const(maximum(before, 0), LONG), M.const(first, LONG)  # type: ignore[arg-type]
-        shown = _shown(M.sub(Input(0, LONG), shift), kept, node.op.attributes()["mode"])
-        shown = M.add(shown, skipped)
+        shift, skip = M.const(maximum(before, 0), LONG), M.const(first, LONG)  # type: ignore[arg-type]
+        position = _source_position(
+            M.sub(Input(0, LONG), shift), extent, node.op.attributes()["mode"]
+        )
+        position = M.add(position, skip)
         spec = LoopSpec(
-            (count,), (Access(LONG, (1,)),), (Access("int32", (1,)),), (M.convert(shown, "int32"),)
+            (count,), (Access(LONG, (1,)),), (Access("int32", (1,)),),
+            (M.convert(position, "int32"),),
         )  # fmt: skip
         table = lowering.values.scratch(4 * count)
         name = f"{label}: axis {axis}"
@@ -186,18 +191,18 @@ def _pad_by_elements(lowering: Lowering, node: Node) -> None:
     gather_along(lowering, source, target, tables, label)
 
 
-def _shown(at: Expr, size: Size, mode: str) -> Expr:
+def _source_position(at: Expr, size: Size, mode: str) -> Expr:
     """The element, of `size`, that a position beyond or inside of them shows."""
     zero, last = M.const(0, LONG), M.const(size - 1, LONG)  # type: ignore[arg-type]
     if mode == "edge":
         return M.max(M.min(at, last), zero)
     # A reflection leaves the border elements alone; of one element there is no other.
     period = M.const(size, LONG) if mode == "wrap" else M.add(last, last)  # type: ignore[arg-type]
-    rest = M.rem(at, period)
-    rest = M.select(M.lt(rest, zero), M.add(rest, period), rest)
+    remainder = M.rem(at, period)
+    remainder = M.select(M.lt(remainder, zero), M.add(remainder, period), remainder)
     if mode == "wrap":
-        return rest
-    return M.min(M.max(M.min(rest, M.sub(period, rest)), zero), last)
+        return remainder
+    return M.min(M.max(M.min(remainder, M.sub(period, remainder)), zero), last)
 
 
 def _pads(lowering: Lowering, node: Node, rank: int) -> list[tuple[int, Size, Size]]:

@@ -126,7 +126,7 @@ def _placed(
 ) -> tuple[list[Pointer], list[Pointer]]:
     """Positions (int32) of every tap, and weights."""
     if isinstance(table, OpenTable):
-        return table.place(lowering, label)
+        return table.emit_calls(lowering, label)
     constant = lowering.weights.constant
     taps = range(table.positions.shape[1])
     positions = [constant(table.positions[:, t].astype(np.int32)).pointer for t in taps]

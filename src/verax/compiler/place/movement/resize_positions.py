@@ -42,7 +42,7 @@ class OpenTable:
     def taps(self) -> int:
         return 1 if self.nearest_mode else 2
 
-    def place(self, lowering: Lowering, label: str) -> tuple[list[Pointer], list[Pointer]]:
+    def emit_calls(self, lowering: Lowering, label: str) -> tuple[list[Pointer], list[Pointer]]:
         """Positions (int32) of every tap, and weights."""
         positions, weights = self._expressions()
         room = [lowering.values.scratch(4 * self.out_size) for _ in positions]
@@ -63,19 +63,19 @@ class OpenTable:
         slope, start = M.const(self.slope, LONG), M.const(self.start, LONG)  # type: ignore[arg-type]
         above = M.add(M.mul(Input(0, LONG), slope), start)
 
-        def inside(position: Expr) -> Expr:
+        def clamped(position: Expr) -> Expr:
             return M.convert(M.max(M.min(position, last), M.const(0, LONG)), "int32")
 
         if self.nearest_mode:
-            return [inside(_rounded(above, divisor, self.nearest_mode))], []
+            return [clamped(_rounded(above, divisor, self.nearest_mode))], []
         base = _floor(above, divisor)
-        rest = M.sub(above, M.mul(base, divisor))
-        shares = (M.sub(divisor, rest), rest)
-        whole = M.convert(divisor, "float64")
-        weights = [M.div(M.convert(s, "float64"), whole) for s in shares]
+        remainder = M.sub(above, M.mul(base, divisor))
+        shares = (M.sub(divisor, remainder), remainder)
+        denominator = M.convert(divisor, "float64")
+        weights = [M.div(M.convert(s, "float64"), denominator) for s in shares]
         if self.computed != "float64":
             weights = [M.convert(w, self.computed) for w in weights]
-        return [inside(base), inside(M.add(base, M.const(1, LONG)))], weights
+        return [clamped(base), clamped(M.add(base, M.const(1, LONG)))], weights
 
 
 def _floor(above: Expr, divisor: Expr) -> Expr:
@@ -95,10 +95,10 @@ def _rounded(above: Expr, divisor: Expr, nearest_mode: str) -> Expr:
         return _floor(above, divisor)
     if nearest_mode == "ceil":
         return _ceil(above, divisor)
-    twice, both = M.add(above, above), M.add(divisor, divisor)
+    numerator, doubled = M.add(above, above), M.add(divisor, divisor)
     if nearest_mode == "round_prefer_floor":
-        return _ceil(M.sub(twice, divisor), both)
-    return _floor(M.add(twice, divisor), both)
+        return _ceil(M.sub(numerator, divisor), doubled)
+    return _floor(M.add(numerator, divisor), doubled)
 
 
 def open_table(
