@@ -29,7 +29,7 @@ from verax.compiler.place.calls import ReferenceCall, ScheduleOf
 from verax.compiler.place.program import LoweredProgram, lower
 from verax.compiler.plan.steps import Decisions
 from verax.compiler.tune.lookup import ScheduleLookup, Tuned
-from verax.ir.assumptions import Assumptions, NotOpenError, assuming
+from verax.ir.assumptions import Assumptions, NotOpenError, assumed_sizes, assuming
 from verax.ir.dim import symbol
 from verax.ir.graph import Graph
 from verax.ir.graph import specialize as open_graph
@@ -276,7 +276,7 @@ class Specializer:
         )
         plan = Plan(
             translation.lowered.lines,
-            binary.arena_bytes,
+            _arena_bytes(binary),
             binary.weight_bytes,
             translation.lowered.on_reference,
             translation.tuning,
@@ -307,6 +307,13 @@ def _require_sizes_from(graph: Graph, sizes: Mapping[str, int]) -> None:
     for value, type_ in graph.types.items():
         if not type_.symbols() <= sizes.keys():
             raise NotOpenError(f"the sizes of {value}, {type_}, do not follow from the inputs'")
+
+
+def _arena_bytes(binary: ProgramBinary) -> int:
+    """Of a program for many sizes, for those that it was made for."""
+    if binary.open_sizes is None:
+        return binary.arena_bytes
+    return binary.open_sizes.at(tuple(assumed_sizes().values())).arena_bytes
 
 
 def _require_native(lowered: LoweredProgram) -> None:
