@@ -308,3 +308,24 @@ def test_what_no_condition_says_is_noticed(monkeypatch: pytest.MonkeyPatch) -> N
     assert program is not None and not program.open_sizes.conditions
     with pytest.raises(AssertionError):
         assert_as_alone(graph, program, {"n": 3}, {"x": rows(1, 3, 4)}, Settings(1, threads=1))
+
+
+def test_a_failure_of_ours_costs_programs_and_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise IndexError("of ours")
+
+    monkeypatch.setattr(Specializer, "specialize_open", fails)
+    exe = compile(joined(), Settings(1, threads=1))
+    (name,) = exe.outputs
+    exe.run({"first": rows(3, 3, 4), "second": rows(9, 2, 4)})
+    with pytest.warns(UserWarning, match="IndexError: of ours.*report"):
+        got = exe.run({"first": rows(5, 5, 4), "second": rows(9, 2, 4)})[name]
+    assert np.array_equal(got, np.concatenate([rows(5, 5, 4), rows(9, 2, 4)]))
+
+
+def test_dimensions_are_compared_with_integers_of_numpy() -> None:
+    n = symbol("d0")
+    assumed = Assumptions({"d0": 5})
+    with assuming(assumed):
+        assert n == np.int64(5) and np.int32(4) != n
+    assert [str(c) for c in assumed.conditions] == ["d0 - 5 == 0", "d0 - 4 != 0"]

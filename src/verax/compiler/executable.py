@@ -18,7 +18,7 @@ import numpy as np
 from verax.base import memory
 from verax.base.arrays import as_arrays
 from verax.base.deprecation import renamed_property
-from verax.base.errors import InputError
+from verax.base.errors import InputError, VeraxError
 from verax.base.notebooks import of_text
 from verax.base.tensors import named_inputs
 from verax.compiler.describe.step_times import profile_of
@@ -262,16 +262,29 @@ class Executable(StatefulExecutable):
         graph = self._at(shapes, values)
         cached = self.specializer.cached_program(graph, values) if may_open else None
         if may_open and cached is None and len(self._open) < MAX_OPEN:
-            specialized_open = self.specializer.specialize_open(
-                self.graph, dict(sorted(sizes.items()))
-            )
-            if specialized_open is not None:
-                self._open.append(specialized_open)
-                return _Bound(specialized_open, specialized_open.program.sized(in_order))
+            made = self._made_open(dict(sorted(sizes.items())))
+            if made is not None:
+                self._open.append(made)
+                return _Bound(made, made.program.sized(in_order))
             self._can_be_open = False
         bound = _Bound(cached or self.specializer.specialize(graph, values))
         self._keep(key, bound)
         return bound
+
+    def _made_open(self, sizes: Mapping[str, int]) -> Specialized | None:
+        """A new program for many sizes, made for these, for which the network is known to be valid;
+        None where there can be none."""
+        try:
+            return self.specializer.specialize_open(self.graph, sizes)
+        except VeraxError:
+            return None
+        except Exception as error:  # a program for these sizes alone answers all the same
+            warnings.warn(
+                f"{self.graph.name or 'the network'} gets a program for each set of sizes, because "
+                f"making one for many failed ({type(error).__name__}: {error}); please report it",
+                stacklevel=7,
+            )
+            return None
 
     def _key_of(
         self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]

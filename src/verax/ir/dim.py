@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from math import prod
+from numbers import Integral
 from typing import ClassVar, Union
 
 from verax.base.errors import GraphError
@@ -128,12 +129,12 @@ class Dim:
         if isinstance(other, Dim):
             if self._hash == other._hash and self.terms == other.terms:
                 return True
-        elif not isinstance(other, int):
+        elif not isinstance(other, int | Integral):  # NumPy's, too
             return NotImplemented
         assumed = assumptions()
         if assumed is None:
             return False
-        difference = self - other
+        difference = self - other  # type: ignore[operator]
         return difference == 0 if isinstance(difference, int) else assumed.is_zero(difference)
 
     def __lt__(self, other: DimLike) -> bool:

@@ -21,7 +21,7 @@ from verax.compiler.plan.epilogues import fits_any_type
 from verax.compiler.plan.expressions import element_expr
 from verax.compiler.plan.fusion import Group
 from verax.compiler.plan.layouts import Layout, Pads, can_block
-from verax.ir.assumptions import assumed_sizes
+from verax.ir.assumptions import NotOpenError, assumed_sizes
 from verax.ir.dim import evaluated
 from verax.ir.graph import Graph, Node
 from verax.ir.types import DType
@@ -57,10 +57,9 @@ def conv_spec(
     type of what is written, after what is fused."""
     op, windows = node.op, _windows(graph, node)
     assert isinstance(op, Conv | ConvTranspose)
-    if isinstance(op, ConvTranspose):  # each phase has outputs
-        assert all(
-            n >= s for n, s in zip(windows.output, windows.strides) if not isinstance(n, int)
-        )
+    sizes = zip(windows.output, windows.strides)
+    if isinstance(op, ConvTranspose) and any(n < s for n, s in sizes if not isinstance(n, int)):
+        raise NotOpenError("a phase of a transposed convolution has no output")
     x_type, w_type = graph.types[node.inputs[0] or ""], graph.types[node.inputs[1] or ""]
     y_type = graph.types[node.outputs[0]]
     return ConvSpec(
