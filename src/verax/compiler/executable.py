@@ -262,16 +262,16 @@ class Executable(StatefulExecutable):
         graph = self._at(shapes, values)
         cached = self.specializer.cached_program(graph, values) if may_open else None
         if may_open and cached is None and len(self._open) < MAX_OPEN:
-            made = self._made_open(dict(sorted(sizes.items())))
-            if made is not None:
-                self._open.append(made)
-                return _Bound(made, made.program.sized(in_order))
+            shared = self._specialize_open(dict(sorted(sizes.items())))
+            if shared is not None:
+                self._open.append(shared)
+                return _Bound(shared, shared.program.sized(in_order))
             self._can_be_open = False
         bound = _Bound(cached or self.specializer.specialize(graph, values))
         self._keep(key, bound)
         return bound
 
-    def _made_open(self, sizes: Mapping[str, int]) -> Specialized | None:
+    def _specialize_open(self, sizes: Mapping[str, int]) -> Specialized | None:
         """A new program for many sizes, made for these, for which the network is known to be valid;
         None where there can be none."""
         try:
