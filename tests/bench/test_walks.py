@@ -12,8 +12,8 @@ def test_files_rooms_and_doors_that_are_entered_are_counted() -> None:
     TensorType.parse("float32[2, n]")  # imports
     with walks.Observer() as observer:
         TensorType.parse("float32[2, n]")
-    assert "ir/types.py" in observer.files and "ir/dim.py" in observer.files
-    assert ("ir/types.py", "ir/dim.py") in observer.doors
+    assert "ir/types.py" in observer.files and "ir/dim_forms.py" in observer.files
+    assert ("ir/types.py", "ir/dim_forms.py") in observer.doors
     assert not any(file.startswith("judge/") for file in observer.files)
     counts = observer.counts()
     assert counts["files"] == len(observer.files) and counts["rooms"] == 1
