@@ -164,6 +164,6 @@ def test_a_recipe_is_held_to_when_the_program_is_certified_too(
     rows = [list(row) for row in winograd.FILTER[4]]
     rows[3][1] *= 1.001
     monkeypatch.setitem(winograd.FILTER, 4, tuple(map(tuple, rows)))
-    monkeypatch.setattr(WEIGHTS, "find", lambda **_: None)  # what was packed before is right
+    monkeypatch.setattr(WEIGHTS, "find", lambda *_, **__: None)  # what was packed before is right
     with pytest.raises(CompileError, match="choose_winograd rewrites something"):
         verax.compile(network(), recipe=recipe, certify=True)
