@@ -134,7 +134,7 @@ class Dim:
         assumed = assumptions()
         if assumed is None:
             return False
-        difference = self - other  # type: ignore[operator]
+        difference = self - (other if isinstance(other, Dim) else int(other))
         return difference == 0 if isinstance(difference, int) else assumed.is_zero(difference)
 
     def __lt__(self, other: DimLike) -> bool:
