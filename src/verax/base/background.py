@@ -23,7 +23,7 @@ class GivenUp(BaseException):
 
 
 def start(work: Callable[[], object], name: str) -> threading.Thread:
-    """Run `work` on a thread of its own, and of low priority where systems have that of a thread."""
+    """Run `work` on a thread of its own, of low priority where threads have one (Linux)."""
 
     def run() -> None:
         ident = threading.get_ident()

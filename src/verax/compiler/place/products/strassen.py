@@ -131,7 +131,7 @@ def multiply(
         )
 
 
-def _item(placed: Placed, items: int, item: int) -> Pointer:
+def _item(placed: Placed, items: Size, item: int) -> Pointer:
     """Where an item of a batch begins in a dense tensor of all."""
     start = placed.pointer
     return Pointer(start.buffer, start.byte_offset + item * _bytes(placed, items), start.step)
