@@ -216,6 +216,13 @@ class Executable(StatefulExecutable):
             self._note_call((self._key(inputs), bound), started)
         return dict(zip(self.graph.outputs, outputs))
 
+    def prepare(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Have the program for inputs of these shapes ready, and run nothing.
+
+        Raises `InputError` when inputs do not fit.
+        """
+        self._lookup({**as_arrays(named_inputs(inputs, self.inputs)), **self.state})
+
     def profile(self, inputs: Mapping[str, np.ndarray], runs: int = 20) -> Profile:
         """Time every step by itself: median of `runs` after two more to warm up; beside it the
         machine's peak of multiply-adds.
@@ -343,13 +350,14 @@ def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
 
     A program is specialized for their values, as it is for shapes.
     """
+    known = graph.symbols()
     from_input: dict[str, frozenset[str]] = {v: frozenset([v]) for v in graph.inputs}
     defining: set[str] = set()
     for node in graph.nodes:
         sources = frozenset().union(
             *(from_input.get(v, frozenset()) for v in node.inputs if v is not None)
         )
-        dynamic = any(not t.is_static for t in graph.output_types(node))
+        dynamic = any(not t.symbols() <= known for t in graph.output_types(node))
         if dynamic:
             data = None if node.op.kind in ("Range", "ConstantOfShape") else node.inputs[0]
             defining |= {
