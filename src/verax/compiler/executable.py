@@ -297,9 +297,9 @@ class Executable(StatefulExecutable):
         graph = self._at(shapes, values)
         cached = self.specializer.cached_program(graph, values) if may_open else None
         if may_open and cached is None:
-            made = self._open.make(by_name)
-            if made is not None:
-                return _Bound(*made)
+            program = self._open.make(by_name)
+            if program is not None:
+                return _Bound(*program)
             self._can_be_open = self._open.is_possible
         bound = _Bound(cached or self.specializer.specialize(graph, values))
         self._keep(key, bound)
@@ -350,14 +350,14 @@ def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
 
     A program is specialized for their values, as it is for shapes.
     """
-    known = graph.symbols()
+    symbols = graph.symbols()
     from_input: dict[str, frozenset[str]] = {v: frozenset([v]) for v in graph.inputs}
     defining: set[str] = set()
     for node in graph.nodes:
         sources = frozenset().union(
             *(from_input.get(v, frozenset()) for v in node.inputs if v is not None)
         )
-        dynamic = any(not t.symbols() <= known for t in graph.output_types(node))
+        dynamic = any(not t.symbols() <= symbols for t in graph.output_types(node))
         if dynamic:
             data = None if node.op.kind in ("Range", "ConstantOfShape") else node.inputs[0]
             defining |= {

@@ -34,13 +34,13 @@ class OpenPrograms:
             if program.open_sizes.serves(in_order):
                 return program, program.program.sized(in_order)
         while self._read < MAX_OPEN and len(self.programs) < MAX_OPEN:
-            kept = self.specializer.cached_open(self.graph, self._read, sizes)
-            if kept is None:
+            cached = self.specializer.cached_open(self.graph, self._read, sizes)
+            if cached is None:
                 break
             self._read += 1
-            self.programs.append(kept)
-            if kept.open_sizes.serves(in_order):
-                return kept, kept.program.sized(in_order)
+            self.programs.append(cached)
+            if cached.open_sizes.serves(in_order):
+                return cached, cached.program.sized(in_order)
         return None
 
     def make(self, sizes: Mapping[str, int]) -> Served | None:
@@ -49,20 +49,20 @@ class OpenPrograms:
         if not self.is_possible or len(self.programs) >= MAX_OPEN:
             return None
         try:
-            made = self.specializer.specialize_open(self.graph, sizes)
+            specialized = self.specializer.specialize_open(self.graph, sizes)
         except VeraxError:
-            made = None
+            specialized = None
         except Exception as error:  # a program for these sizes alone answers all the same
-            made = None
+            specialized = None
             warnings.warn(
                 f"{self.graph.name or 'the network'} gets a program for each set of sizes, because "
                 f"making one for many failed ({type(error).__name__}: {error}); please report it",
                 stacklevel=8,
             )
-        if made is None:
+        if specialized is None:
             self.is_possible = False
             return None
-        self.specializer.keep_open(made, self.graph, len(self.programs))
-        self.programs.append(made)
+        self.specializer.keep_open(specialized, self.graph, len(self.programs))
+        self.programs.append(specialized)
         self._read = max(self._read, len(self.programs))
-        return made, made.program.sized(tuple(sizes.values()))
+        return specialized, specialized.program.sized(tuple(sizes.values()))

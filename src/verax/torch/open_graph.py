@@ -53,13 +53,14 @@ def open_graph(graph: Any) -> OpenGraph | None:
     axes = [tuple(d for d, n in enumerate(values[i].shape) if is_open(n)) for i in tensors]
     if not any(axes):
         return None
-    where = {
+    location = {
         values[i].shape[d].node.expr: (placeholders[i].name, d)
         for i, open_axes in reversed(list(zip(tensors, axes)))
         for d in open_axes
     }
     numbers = [i for i in range(len(values)) if i not in set(tensors)]
-    copied, copies = torch.fx.Graph(), {}
+    copied = torch.fx.Graph()
+    copies: dict[Any, Any] = {}
     result = copied.graph_copy(graph.graph, copies)
     copied.output(result)
     arguments = [copies[n] for n in placeholders]
@@ -70,7 +71,7 @@ def open_graph(graph: Any) -> OpenGraph | None:
         for i in numbers:
             if not is_open(values[i]):
                 return None
-            size = _size(copied, values[i].node.expr, where, by_name)
+            size = _size(copied, values[i].node.expr, location, by_name)
             if size is None:
                 return None
             arguments[i].replace_all_uses_with(size)
@@ -80,11 +81,11 @@ def open_graph(graph: Any) -> OpenGraph | None:
 
 
 def _size(
-    graph: Any, expr: Any, where: Mapping[Any, tuple[str, int]], by_name: Mapping[str, Any]
+    graph: Any, expr: Any, location: Mapping[Any, tuple[str, int]], by_name: Mapping[str, Any]
 ) -> Any:
     """The node or number that is an expression over sizes; None of one that is no polynomial."""
-    if expr in where:
-        name, axis = where[expr]
+    if expr in location:
+        name, axis = location[expr]
         return graph.call_function(torch.ops.aten.sym_size.int, (by_name[name], axis))
     if expr.is_Integer:
         return int(expr)
@@ -95,10 +96,10 @@ def _size(
         combine = operator.mul if expr.is_Mul else operator.add
     else:
         return None
-    found = [_size(graph, term, where, by_name) for term in terms]
-    if any(f is None for f in found):
+    operands = [_size(graph, term, location, by_name) for term in terms]
+    if any(f is None for f in operands):
         return None
-    return functools.reduce(lambda a, b: graph.call_function(combine, (a, b)), found)
+    return functools.reduce(lambda a, b: graph.call_function(combine, (a, b)), operands)
 
 
 def is_open(size: Any) -> bool:

@@ -238,9 +238,9 @@ class GraphPrograms:
         """A program that leaves sizes open, unless there is nothing to leave, or it cannot be."""
         if self._opened is None:
             return None
-        given = self.graph, arguments, self.constants, self.options, self._opened
+        inputs = self.graph, arguments, self.constants, self.options, self._opened
         try:
-            return in_own_thread(torch, GraphProgram, *given)
+            return in_own_thread(torch, GraphProgram, *inputs)
         except VeraxError:  # the usual road says what is the matter, if anything is
             self._opened = None
             return None

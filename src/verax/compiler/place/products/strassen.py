@@ -70,9 +70,9 @@ def place_strassen(lowering: Lowering, group: Group, choice: Choice) -> None:
         multiply(lowering, spec, weights, False, map(piece, range(items)))
         return
     with lowering.calls.repeated(items, group.label):
-        read = [v if isinstance(v, Pointer) else _each(v, items) for v in values]
-        each = Piece(group.label, _each(a, items), read, _each(y, items))
-        multiply(lowering, spec, weights, False, [each])
+        read = [v if isinstance(v, Pointer) else _per_item(v, items) for v in values]
+        strassen_piece = Piece(group.label, _per_item(a, items), read, _per_item(y, items))
+        multiply(lowering, spec, weights, False, [strassen_piece])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _item(placed: Placed, items: Size, item: int) -> Pointer:
     return Pointer(start.buffer, start.byte_offset + item * _bytes(placed, items), start.step)
 
 
-def _each(placed: Placed, items: Size) -> Pointer:
+def _per_item(placed: Placed, items: Size) -> Pointer:
     """Where the first item begins, and from run to run the next one."""
     start = placed.pointer
     assert same(start.step, 0), "a program of open sizes has no loop around"
