@@ -152,11 +152,18 @@ def _is_faster(rows: int, terms: int, columns: int) -> bool:
 
 @functools.cache
 def fewest_rows(terms: int, columns: int) -> int:
-    """From how many rows on every number of them is worth it."""
+    """From how many rows on every number of them is worth it: the nearest of a few limits to the
+    number that `gain` tells. Layers of a network then change together where sizes grow, and a
+    program for many sizes serves all between two limits."""
     rows = np.arange(1, MANY + 1)
-    return 1 + int(rows[gain(rows, terms, columns) < WORTH].max(initial=0))
+    exact = 1 + int(rows[gain(rows, terms, columns) < WORTH].max(initial=0))
+    return exact if exact > MANY else min(LIMITS, key=lambda limit: abs(math.log(limit / exact)))
 
 
+LIMITS = tuple(48 << i for i in range(8))
+"""Halving an image's height and width leaves a quarter of the rows, so that layers of all
+resolutions meet at the same sizes. F(4x4, 3x3) begins to pay from 12 tiles on, 192 pixels, which is
+one of these."""
 MANY = 1 << 13
 """Rows beyond which more change nothing: where they are not enough, `fewest_rows` is one more."""
 

@@ -8,10 +8,11 @@ can be computed where the value is made. Where it reads what several chains make
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from verax.compiler.plan.expressions import is_elementwise
 from verax.compiler.plan.steps import FUSE, Decisions
+from verax.ir.dim import DimLike, same
 from verax.ir.graph import Graph, Node
 
 MAX_GROUP = 24
@@ -95,7 +96,7 @@ def group_nodes(
                 for v in node.inputs
                 if v is not None
                 and extensible(v)
-                and graph.types[v].dims == shape
+                and _same_dims(graph.types[v].dims, shape)
                 and joins(graph, open_groups[v][0], v, node)
             ]
             # A residual sum joins the branch that is made last: the other one is then ready.
@@ -133,3 +134,8 @@ def _fuses(decisions: Decisions, node: Node, into: Node) -> bool:
 
 def _name(node: Node) -> str:
     return f"{node.name or node.outputs[0]!r} ({node.op.kind})"
+
+
+def _same_dims(left: Sequence[DimLike], right: Sequence[DimLike]) -> bool:
+    """Whether two shapes are, axis by axis, one expression."""
+    return len(left) == len(right) and all(map(same, left, right))

@@ -182,7 +182,8 @@ def border_is_modest(
     """Whether `lead` maps of sizes `reach` may be stored beside their input and output. stored:
     elements that they may have in any case."""
     map_size, own = math.prod(reach), math.prod(input) + math.prod(output)
-    return lead * map_size <= max(stored, BORDER_SHARE * lead * own)
+    # The share first: of open sizes it holds for nearly all, whatever is stored.
+    return map_size <= BORDER_SHARE * own or lead * map_size <= stored
 
 
 @dataclass(frozen=True)

@@ -44,9 +44,9 @@ from verax.compiler.kernels.products.gemm import KNOWN, GemmSpec, Matrix
 from verax.compiler.kernels.registry import Space, emits
 from verax.compiler.kernels.sizes import (
     Size,
+    all_open,
     ceil_div,
     minimum,
-    numbers,
     static_size,
 )
 from verax.compiler.kernels.target import LANES, Target
@@ -66,7 +66,7 @@ class ImageRows:
     the result. size: depth, rows and columns of the image, of y and what is fused too.
     """
 
-    block: int
+    block: Size
     y: Strides
     size: Triple
 
@@ -130,7 +130,7 @@ class StrassenSpec:
         return ConvSpec(1, k, n, size, one, x, result, bias=False, types=FLOAT32)
 
     @property
-    def steps(self) -> tuple[int, int, int]:
+    def steps(self) -> tuple[int, Size, Size]:
         """Elements of a from a row to the next, from 16 terms to the next, to the right half."""
         if self.image is None:
             return self.k, LANES, self.k // 2
@@ -220,11 +220,6 @@ def strassen_schedule(spec: StrassenSpec, target: Target) -> ConvSchedule:
     return dataclasses.replace(schedule, chunk=-(-tiles // row_chunks), pass_blocks=0, ahead=True)
 
 
-def _with_known_image(spec: StrassenSpec) -> StrassenSpec:
-    """Rows are read at run time where they are those of a matrix."""
-    return numbers(spec) if spec.image else spec  # type: ignore[no-any-return]
-
-
 def _evenly(count: int, max_size: int) -> int:
     """The largest size when `count` is cut into about equal groups of at most `max_size`."""
     return -(-count // -(-count // max_size))
@@ -241,7 +236,7 @@ def _evenly(count: int, max_size: int) -> int:
             CONVOLUTION.admits(spec.half, target, schedule) and schedule.pass_blocks == 0
         ),  # sums of one product of seven are nowhere by themselves
     ),
-    settle=_with_known_image,
+    settle=all_open,
 )
 def emit_strassen(module: ModuleBuilder, spec: StrassenSpec, schedule: ConvSchedule) -> Kernel:
     """The kernel that multiplies and adds. Items: columns of both halves, for a chunk of rows."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from verax.compiler.kernels.loops.loop import LoopSpec
 from verax.compiler.kernels.products.strassen import COLUMNS, ImageRows, StrassenSpec
-from verax.compiler.kernels.sizes import static_size
+from verax.compiler.kernels.sizes import Size
 from verax.compiler.place.convolution.epilogues import epilogue
 from verax.compiler.place.lowering import Lowering, is_static
 from verax.compiler.place.movement.layout_transposes import pixels_of
@@ -19,6 +17,7 @@ from verax.compiler.plan.choice import Alternatives, Choice, NoKernel, Planning,
 from verax.compiler.plan.epilogues import fits_any_type
 from verax.compiler.plan.fusion import Group
 from verax.compiler.plan.layouts import Layout, can_block
+from verax.ir.dim import product, same
 from verax.ir.graph import Graph, Node
 from verax.ops.windows.strassen import StrassenConv
 
@@ -55,17 +54,22 @@ def place_strassen(lowering: Lowering, group: Group, choice: Choice) -> None:
     pixels = pixels_of(lowering, group.output)
     y = pixels[0] if pixels else lowering.values.write(group.output, Layout.blocked)
     written = pixels[1] if pixels else kernel_strides(y.physical)
-    images, channels, *space = x.physical.shape
+    images: Size = x.physical.shape[0]
+    channels, size = x.physical.shape[1], x.physical.shape[2:]
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
-    image = ImageRows(static_size(kernel_strides(x.physical).block), written, triple(space, 1))
-    spec = StrassenSpec(math.prod(space), weights.shape[0], channels, fused, image)
+    image = ImageRows(kernel_strides(x.physical).block, written, triple(size, 1))
+    spec = StrassenSpec(product(size), weights.shape[0], channels, fused, image)
 
-    def piece(index: int) -> Piece:
+    def piece(index: int | None) -> Piece:
         label = f"{group.label}, image {index + 1} of {images}" if index else group.label
         read = [_image(o, index) for o in operands]
-        return Piece(label, _image(x, index), read, _image(y, index, static_size(written.batch)))
+        return Piece(label, _image(x, index), read, _image(y, index, written.batch))
 
-    multiply(lowering, spec, weights, True, map(piece, range(images)))
+    if isinstance(images, int):
+        multiply(lowering, spec, weights, True, map(piece, range(images)))
+        return
+    with lowering.calls.repeated(images, group.label):
+        multiply(lowering, spec, weights, True, [piece(None)])
 
 
 def _dense(lowering: Lowering, x: Placed, label: str) -> Placed:
@@ -78,11 +82,14 @@ def _dense(lowering: Lowering, x: Placed, label: str) -> Placed:
     return copy
 
 
-def _image(operand: Placed | Pointer, index: int, batch: int | None = None) -> Pointer:
+def _image(operand: Placed | Pointer, index: int | None, batch: Size | None = None) -> Pointer:
     """Where an image of a tensor begins, `batch` elements behind the one before; what has no images
-    is the same for all."""
+    is the same for all. index: None for the first one, from which each run goes on to the next."""
     if isinstance(operand, Pointer):
         return operand
-    step = static_size(kernel_strides(operand.physical).batch) if batch is None else batch
-    start, itemsize = operand.pointer, operand.physical.type.dtype.itemsize
-    return Pointer(start.buffer, start.byte_offset + index * step * itemsize, start.step)
+    elements = kernel_strides(operand.physical).batch if batch is None else batch
+    start, step = operand.pointer, elements * operand.physical.type.dtype.itemsize
+    if index is None:
+        assert same(start.step, 0), "a program of open sizes has no loop around"
+        return Pointer(start.buffer, start.byte_offset, step)
+    return Pointer(start.buffer, start.byte_offset + index * step, start.step)
