@@ -21,6 +21,7 @@ from verax.base.deprecation import renamed_property
 from verax.base.errors import InputError, VeraxError
 from verax.base.notebooks import of_text
 from verax.base.tensors import named_inputs
+from verax.compiler.caches import bind_caches
 from verax.compiler.describe.step_times import profile_of
 from verax.compiler.specialize import Specialized, Specializer, reference_call
 from verax.ir.graph import Graph, reinfer
@@ -68,6 +69,17 @@ class Executable(StatefulExecutable):
         self._can_be_open = specializer.opens and leaves_symbols_open(graph)
         self._lock = threading.Lock()
         self._last: tuple[tuple[Any, ...], _Bound] | None = None
+
+    def bind(self, caches: Mapping[str, str], initial: Arrays | None = None) -> Executable:
+        """A further executable that keeps `caches` (input -> the output that is its next value) as
+        its state, and writes their new rows in place (`compiler.caches.bind_caches`).
+
+        initial: what they hold at first, else zeros. `run` neither takes nor gives them; `state`,
+        `step` and `reset` do. Raises `UsageError` where names or types do not fit.
+        """
+        bound = Executable(bind_caches(self.graph, caches, initial), self.specializer)
+        bound.specialize_for_static_sizes()
+        return bound
 
     def specialize_for_static_sizes(self) -> None:
         """Make the program where the graph states all sizes; else the first run makes one."""

@@ -69,8 +69,8 @@ def scale(c: Conversion, q: str) -> float:
     return stated or 1 / math.sqrt(c.known_size(q, -1, "the scale"))
 
 
-def attended(c: Conversion, heads: Heads, mask: str | None, masked_to_zero: bool = False) -> str:
-    """softmax(Q K^T scale + mask) V, [batch, length, heads, features]."""
+def attended(c: Conversion, heads: Heads, mask: str | None, **more: bool) -> str:
+    """softmax(Q K^T scale + mask) V, [batch, length, heads, features]. more: of Attention."""
     queries, keys = (c.type(v).dims[1] for v in (heads.q, heads.k))
     if heads.causal and heads.past:
         seen = _not_later(c, heads)
@@ -81,7 +81,7 @@ def attended(c: Conversion, heads: Heads, mask: str | None, masked_to_zero: bool
                  "at is not said, and the last one sees all of them in ONNX Runtime")  # fmt: skip
     causal = heads.causal and not heads.past
     fields: dict[str, Any] = {"causal": True, "hidden": _lowest(c, heads.q)} if causal else {}
-    fields |= {"scale": scale(c, heads.q), "masked_to_zero": masked_to_zero}
+    fields |= {"scale": scale(c, heads.q), **more}
     inputs = [heads.q, heads.k, heads.v, mask]
     return c.add("Attention", inputs, **fields, heads_inside="qkvy")
 

@@ -41,8 +41,8 @@ class Attention(Operator):
     masked_to_zero: a query all of whose scores are -inf, that sees nothing, gives zeros, not NaN
     (as in `Softmax`). nan_to_zero: every share that is NaN is 0, whatever it comes from.
     ignores_hidden: each query reads the values of its first keys alone, up to the last one that a
-    bool mask of m columns and `causal` leave visible, in whole sixteens (`visible_keys`): what stands
-    behind, as in the unused room of a cache, may be NaN. It needs `hidden` of -inf.
+    bool mask of m columns and `causal` leave visible, in whole sixteens (`visible_keys`): what
+    stands behind, as in the unused room of a cache, may be NaN. It needs `hidden` of -inf.
     heads_inside: letters of "qkvy" whose tensors have the axes [..., n, heads, features] instead.
     """
 

@@ -28,8 +28,8 @@ from verax.compiler.kernels.llvm.builder import (
     Kernel,
     ModuleBuilder,
 )
-from verax.compiler.kernels.products.attention_spec import AttentionSchedule, AttentionSpec, Shared
 from verax.compiler.kernels.products.attention_softmax import F32, F64, ScoreRows
+from verax.compiler.kernels.products.attention_spec import AttentionSchedule, AttentionSpec, Shared
 from verax.compiler.kernels.products.gemm import SQUARE, Matrix, transposed_rows
 from verax.compiler.kernels.registry import Space, Stage, emits
 from verax.compiler.kernels.sizes import Size, ceil_div, equal, numbers, static_size
@@ -390,10 +390,11 @@ class _Group(ScoreRows):
         f = self.f
         full = f.idiv(self.keys, LANES)
         left = f.iadd(self.keys, f.imul(full, -LANES))
-        with f.loop(full) as sixteen:
-            column = f.imul(sixteen.index, LANES)
-            keys = f.anchor(self._at(self.k, (column, at.row)))
-            self._score_sixteen([self._at(keys, i * at.row) for i in range(LANES)], column)
+        if not (isinstance(full, int) and full == 0):
+            with f.loop(full) as sixteen:
+                column = f.imul(sixteen.index, LANES)
+                keys = f.anchor(self._at(self.k, (column, at.row)))
+                self._score_sixteen([self._at(keys, i * at.row) for i in range(LANES)], column)
         if not (isinstance(left, int) and left == 0):
             with f.when(f.b.icmp_signed(">", f.i64(left), f.i64(0))):
                 column = f.imul(full, LANES)

@@ -1,4 +1,4 @@
-"""Softmax of the rows of scores that an attention kernel has in scratch memory (see `attention`)."""
+"""Softmax of the rows of scores that an attention kernel has in scratch memory."""
 
 from __future__ import annotations
 

@@ -98,7 +98,8 @@ def place_attention(lowering: Lowering, group: Group, choice: Choice) -> None:
         q=q.at, y=y.at, keys=_shared(k, y), values=_shared(v, y),
         scale=float(scalar(op.scale)), divisor=float(scalar(op.divisor)), mask=mask,
         hidden=op.hidden, causal=op.causal, masked_to_zero=op.masked_to_zero,
-        nan_to_zero=op.nan_to_zero, dtype=dtype, ignores_hidden=op.reads_visible_alone, counts=counts,
+        nan_to_zero=op.nan_to_zero, dtype=dtype, ignores_hidden=op.reads_visible_alone,
+        counts=counts,
     )  # fmt: skip
     spec = _heads_as_rows(spec)
     if _is_read_as_it_lies(spec):
