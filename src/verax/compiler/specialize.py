@@ -29,7 +29,7 @@ from verax.compiler.place.calls import ReferenceCall, ScheduleOf
 from verax.compiler.place.program import LoweredProgram, lower
 from verax.compiler.plan.steps import Decisions
 from verax.compiler.tune.lookup import ScheduleLookup, Tuned
-from verax.ir.assumptions import Assumptions, NotOpenError, assumed_sizes, assuming
+from verax.ir.assumptions import Assumptions, NotOpenError, assumed_sizes, assuming, assumptions
 from verax.ir.dim import symbol
 from verax.ir.graph import Graph
 from verax.ir.graph import specialize as open_graph
@@ -183,9 +183,6 @@ class Specializer:
         `CompileError` where the recipe cannot be followed.
         """
         with memory.limited(self.settings.memory or None):
-            for node in graph.nodes:
-                size = output_bytes(graph.output_types(node))
-                memory.require(size, "what this node gives", node.place)
             if self._cache is None:
                 return self._compile(graph)
             network, key = self._key(graph, values)
@@ -294,12 +291,22 @@ class Specializer:
         with _collector_paused():
             changes: list[Change] = []
             optimized, trace = run_passes(graph, settings, changes)
+            if assumptions() is None:
+                _require_memory(optimized)
             if self._required_recipe is not None:
                 require_same(self._required_recipe, recipe_of(graph, optimized, changes, settings))
             decisions, lookup = self._decisions(trace.rewrites), self._schedule_lookup()
             lowered = lower(optimized, self.target, settings, decisions=decisions, tuned=lookup)
         tuning = "" if lookup is None else lookup.summary
         return Translation(optimized, lowered, trace.then(lowered.trace), tuple(changes), tuning)
+
+
+def _require_memory(graph: Graph) -> None:
+    """Raises `InputError` where a node gives more than may be had, before it is compiled. After the
+    passes: the scores of an attention are stored by none of its kernels."""
+    for node in graph.nodes:
+        size = output_bytes(graph.output_types(node))
+        memory.require(size, "what this node gives", node.place)
 
 
 def _require_sizes_from(graph: Graph, sizes: Mapping[str, int]) -> None:

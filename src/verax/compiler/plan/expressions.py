@@ -198,7 +198,7 @@ def _fold_constants(chain: Chain, keep: int) -> Chain:
         if isinstance(node, Input):
             fixed[node] = not isinstance(chain.operands[node.index], str)
         else:
-            fixed[node] = all(fixed[a] for a in node.args)
+            fixed[node] = not isinstance(node, RunTime) and all(fixed[a] for a in node.args)
     read: list[Operand] = list(chain.operands[:keep])
     done: dict[Expr, Expr] = {}
 
@@ -212,7 +212,7 @@ def _fold_constants(chain: Chain, keep: int) -> Chain:
 
     def rebuild(node: Expr) -> Expr:
         if node not in done:
-            if isinstance(node, Const):
+            if isinstance(node, Const | RunTime):
                 done[node] = node
             elif isinstance(node, Input):
                 done[node] = operand(chain.operands[node.index], node.dtype)
