@@ -170,3 +170,34 @@ def test_the_reference_reads_no_hidden_value() -> None:
     found = as_tuple(op.canonical(None, q, k, v))[0]  # type: ignore[arg-type]
     np.testing.assert_array_equal(found[:32], plain[:32])
     assert np.isnan(found[32:]).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("sizes", [(70, 90), (90, 70), (33, 33)])
+@pytest.mark.parametrize("unusual", ["", "nan", "inf", "zero"])
+def test_causal_queries_that_stop_early_have_the_bits_of_all_keys(
+    dtype: str, sizes: tuple[int, int], unusual: str
+) -> None:
+    """Where a later value is no number, where all sums are -0, and where neither is so."""
+    (n, m), random = sizes, np.random.default_rng(15)
+    shapes = {"q": (2, 4, n, 8), "k": (2, 2, m, 8), "v": (2, 2, m, 21)}
+    fed = {v: random.standard_normal(s).astype(dtype) for v, s in shapes.items()}
+    if unusual == "zero":
+        fed["v"][..., ::3] = -np.finfo(dtype).smallest_subnormal
+        fed["v"][:, :, -2:, ::2] *= -1
+    elif unusual:
+        fed["v"][1, 0, -1, 20] = float(unusual)
+    b = Builder("early")
+    inputs = [b.input(v, TensorType.parse(f"{dtype}{list(s)}")) for v, s in shapes.items()]
+    graph = b.graph([b.add(Attention(causal=True, scale=0.5), inputs)])
+    (value,) = graph.outputs
+    want = np.asarray(promised(graph, fed)[value])
+    zeros = (want == 0) & np.signbit(want)
+    assert np.isnan(want).any() == (unusual in ("nan", "inf"))
+    assert zeros.any() == (unusual == "zero")
+    for threads, target in ((1, "host"), (2, "avx2")):
+        exe = compile(graph, Settings(threads=threads, opt_level=1, target=target))
+        assert spec_of(exe).skips_later
+        found = exe.run(fed)[value]
+        np.testing.assert_array_equal(found, want)
+        np.testing.assert_array_equal(np.signbit(found)[want == 0], np.signbit(want)[want == 0])

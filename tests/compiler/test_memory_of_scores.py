@@ -34,9 +34,7 @@ def graph(extra: str = "") -> Graph:
 def test_scores_that_are_not_stored_do_not_count() -> None:
     exe = compile(graph(), Settings(threads=1, opt_level=1, memory=LIMIT))
     random = np.random.default_rng(12)
-    given = {
-        v: random.standard_normal(t.shape).astype(np.float32) for v, t in exe.inputs.items()
-    }
+    given = {v: random.standard_normal(t.shape).astype(np.float32) for v, t in exe.inputs.items()}
     assert np.isfinite(exe.run(given)["y"]).all()
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from verax.compiler.kernels.convolution.schedule import ConvSchedule, fits
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import (
     ELEMENT_SIZES,
@@ -28,79 +28,23 @@ from verax.compiler.kernels.llvm.builder import (
     Kernel,
     ModuleBuilder,
 )
+from verax.compiler.kernels.products.attention_schedules import (
+    admits,
+    attention_schedule,
+    stages,
+)
 from verax.compiler.kernels.products.attention_softmax import F32, F64, ScoreRows
 from verax.compiler.kernels.products.attention_spec import AttentionSchedule, AttentionSpec, Shared
 from verax.compiler.kernels.products.gemm import SQUARE, Matrix, transposed_rows
-from verax.compiler.kernels.registry import Space, Stage, emits
-from verax.compiler.kernels.sizes import Size, ceil_div, equal, numbers, static_size
-from verax.compiler.kernels.target import LANES, Target
+from verax.compiler.kernels.registry import Space, emits
+from verax.compiler.kernels.sizes import Size, ceil_div, equal, numbers
+from verax.compiler.kernels.target import LANES
 from verax.ir.dim import Dim
 
 _Store = Callable[[list[list[ir.Value]], Index, Index], None]
-SCORES_BYTES = 1 << 16
-"""What the scores of a group may take of the caches nearest to a core."""
 KNOWN = (F32, F64, "bool")
 UNROLL = 4
 """Steps of a sum that are written out."""
-
-
-def _fits(spec: AttentionSpec, blocks: int, rows: int, target: Target) -> bool:
-    """Whether a tile fits the registers; a vector of float64 takes twice as many."""
-    return fits(blocks * ELEMENT_SIZES[spec.dtype] // ELEMENT_SIZES[F32], rows, target)
-
-
-def attention_schedule(spec: AttentionSpec, target: Target) -> AttentionSchedule:
-    """A schedule by rule: the tiles of products of matrices, as many as scratch memory allows."""
-    if spec.rows_of is not None:
-        return _schedule_of_rows(spec, target)
-    blocks = 2 if target.registers * target.vector_bits >= 32 * 512 else 1
-    rows = max((r for r in range(1, 13) if _fits(spec, blocks, r, target)), default=1)
-    queries, row = static_size(spec.n), static_size(spec.row)
-    rows = min(rows, queries)
-    max_tiles = SCORES_BYTES // (rows * row * ELEMENT_SIZES[spec.dtype])
-    return AttentionSchedule(rows, blocks, max(1, min(max_tiles, 4, queries // rows)))
-
-
-def _schedule_of_rows(spec: AttentionSpec, target: Target) -> AttentionSchedule:
-    """Of keys and values that are not packed: as many queries at a time as registers allow, for
-    whose sake keys are transposed once."""
-    most = max((r for r in range(1, 13) if _fits(spec, 1, r, target)), default=1)
-    tiles = -(-static_size(spec.n) // most)
-    rows = -(-static_size(spec.n) // tiles)
-    widths = [b for b in (1, 2, 4) if b * LANES <= spec.e and _fits(spec, b, rows, target)]
-    return AttentionSchedule(rows, max(widths, default=1), max(1, spec.n // rows))
-
-
-def _admits(spec: AttentionSpec, target: Target, schedule: object) -> bool:
-    """Whether the kernel may have a schedule: tiles in registers, scores in cache."""
-    if not isinstance(schedule, AttentionSchedule):
-        return False
-    scores = schedule.rows * schedule.tiles * spec.row * ELEMENT_SIZES[spec.dtype]
-    return (
-        schedule.rows >= 1
-        and 1 <= schedule.blocks <= 4
-        and (schedule.rows == 1 or _fits(spec, schedule.blocks, schedule.rows, target))
-        and 1 <= schedule.tiles <= max(1, spec.n // schedule.rows)
-        and schedule.rows <= spec.n
-        and (schedule.tiles == 1 or scores <= 16 * SCORES_BYTES)
-    )
-
-
-def _stages(spec: AttentionSpec, target: Target) -> tuple[Stage, ...]:
-    """Tiles of scores, then how many share a panel."""
-
-    def tiles(best: AttentionSchedule) -> Iterator[AttentionSchedule]:
-        for blocks in (1, 2, 3, 4):
-            row_counts = [r for r in range(1, 31) if _fits(spec, blocks, r, target)]
-            for rows in row_counts[-3:]:
-                together = max(1, min(best.tiles, static_size(spec.n) // rows))
-                yield AttentionSchedule(rows, blocks, together)
-
-    def together(best: AttentionSchedule) -> Iterator[AttentionSchedule]:
-        for count in (1, 2, 3, 4, 6, 8, 12):
-            yield dataclasses.replace(best, tiles=count)
-
-    return tiles, together
 
 
 def panels(schedule: AttentionSchedule) -> ConvSchedule:
@@ -117,14 +61,14 @@ def _with_known_features(spec: AttentionSpec) -> AttentionSpec:
     AttentionSpec,
     dtypes=KNOWN,
     schedules=lambda spec, target: (attention_schedule(spec, target),),
-    space=Space(AttentionSchedule, _stages, _admits),
+    space=Space(AttentionSchedule, stages, admits),
     settle=_with_known_features,
 )
 def emit_attention(
     module: ModuleBuilder, spec: AttentionSpec, schedule: AttentionSchedule
 ) -> Kernel:
     """Items: some neighboring groups of queries."""
-    n_args = 5 + (spec.mask is not None) + (spec.counts is not None)
+    n_args = 5 + (spec.mask is not None) + (spec.counts is not None or spec.skips_later)
     f = module.kernel(("attention", spec, schedule), n_args)
     if f.kernel is not None:
         return f.kernel
@@ -191,6 +135,9 @@ class _Group(ScoreRows):
             at = spec.counts
             terms = (outer, at.outer), (head, at.inner), (self.first, at.row)
             self.counts = f.at(f.args[-3], *terms, dtype="int64")
+        if spec.skips_later:
+            flag = self._head_offset(spec.values, outer, head)
+            self.is_unusual = f.load(f.at(f.args[-3], flag, dtype="int64"), "int64", lanes=0)
         self.keys = self._keys_of(0, self.count) if spec.is_bounded else spec.m
 
     def _head_offset(self, shared: Shared, outer: Index, head: Index) -> Index:
@@ -329,6 +276,10 @@ class _Group(ScoreRows):
         sums = [self._constant(0.0)] * (rows * width)
         if not spec.is_bounded:
             return _by_row(self._tile(a, row, b, 0, spec.m, rows, step, sums), rows)
+        if spec.skips_later:
+            end = self._causal_end(f.iadd(at, rows))
+            sums = self._tile(a, row, b, 0, end, rows, step, sums)
+            return _by_row(self._with_later(a, row, b, end, rows, step, sums), rows)
         ends = [self._keys_of_row(f.iadd(at, r)) for r in range(rows)]
         first = last = ends[0]
         for end in ends[1:]:
@@ -337,6 +288,37 @@ class _Group(ScoreRows):
         # Keys that some of the queries read and others do not:
         sums = self._tile(a, row, b, first, last, rows, step, sums, ends)
         return _by_row(sums, rows)
+
+    def _with_later(
+        self,
+        a: ir.Value,
+        row: Size,
+        b: ir.Value,
+        end: Index,
+        rows: int,
+        step: Size,
+        sums: list[ir.Value],
+    ) -> list[ir.Value]:
+        """`sums` and zero times the values from key `end` on, which changes -0 and makes NaN of
+        what is not finite."""
+        f = self.f
+        negative_zero = self._constant(-0.0)
+        bits = ir.VectorType(ir.IntType(8 * ELEMENT_SIZES[self.dtype]), LANES)
+        wanted, changes = f.b.bitcast(negative_zero, bits), None
+        for total in sums:
+            equal_bits = f.b.icmp_unsigned("==", f.b.bitcast(total, bits), wanted)
+            changes = equal_bits if changes is None else f.b.or_(changes, equal_bits)
+        any_lane = f.b.bitcast(changes, ir.IntType(LANES))
+        changes = f.b.icmp_unsigned("!=", any_lane, ir.Constant(any_lane.type, 0))
+        unusual = f.b.icmp_signed("!=", self.is_unusual, f.i64(0))
+        stop = f.b.select(f.b.or_(changes, unusual), f.i64(self.spec.m), f.i64(end))
+        zero, width = self._constant(0.0), len(sums) // rows
+        with f.loop(stop, start=end, carry=sums) as key:
+            source = self._at(b, (key.index, step))
+            factors = [self._load(self._at(source, j * LANES)) for j in range(width)]
+            pairs = zip(factors * rows, key.values, strict=True)
+            key.next([f.fma(zero, factor, total) for factor, total in pairs])
+        return list(key.results)
 
     def _tile(
         self,

@@ -43,10 +43,12 @@ class AttentionSpec:
     neighbors, and d and e are multiples of 8 and of 16. ignores_hidden: each query reads the values
     of its first keys alone, up to the last visible one in whole sixteens. counts: where it stands
     how many they are, an int64 for each query, a multiple of 16 or m; None: as many as `causal`
-    leaves visible, if it does.
+    leaves visible, if it does. skips_later: causal queries stop as early, but with the bits of all
+    keys: where values are not finite or a sum is -0, zero times what is left is added.
 
     Arguments of the kernel: q, packed keys, packed values, the mask if there is one, counts if
-    there are any, scratch (`scratch_bytes`), y.
+    there are any or, if `skips_later`, by head of the values whether one is not finite (int64);
+    scratch (`scratch_bytes`), y.
     """
 
     outer: Size
@@ -70,6 +72,7 @@ class AttentionSpec:
     rows_of: tuple[Matrix, Matrix] | None = None
     ignores_hidden: bool = False
     counts: Matrix | None = None
+    skips_later: bool = False
 
     def __str__(self) -> str:
         masked = f", {self.mask.dtype} mask" if self.mask else ""
@@ -81,7 +84,9 @@ class AttentionSpec:
     @property
     def is_bounded(self) -> bool:
         """True if queries may read fewer than m keys."""
-        return self.ignores_hidden and (self.causal or self.counts is not None)
+        return self.skips_later or (
+            self.ignores_hidden and (self.causal or self.counts is not None)
+        )
 
     @property
     def dtypes(self) -> tuple[str, ...]:

@@ -1,13 +1,21 @@
-"""How many keys each query of a mask sees: where an attention kernel may stop."""
+"""What lets an attention kernel stop early: how many keys each query of a mask sees, and whether
+all values are finite."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index, Kernel, ModuleBuilder
+from verax.compiler.kernels.llvm.builder import (
+    ELEMENT_SIZES,
+    FunctionBuilder,
+    Index,
+    Kernel,
+    ModuleBuilder,
+)
+from verax.compiler.kernels.products.gemm import Matrix
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.sizes import Size, all_open, minimum
+from verax.compiler.kernels.sizes import Size, all_open, minimum, numbers
 from verax.compiler.kernels.target import LANES
 
 
@@ -61,3 +69,64 @@ def _later(f: FunctionBuilder, lanes: ir.Value, after: Index, end: ir.Value) -> 
     bits = f.b.bitcast(lanes, ir.IntType(8 * LANES))
     is_visible = f.b.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
     return f.b.select(is_visible, f.i64(after), end)
+
+
+@dataclasses.dataclass(frozen=True)
+class UnusualSpec:
+    """By matrix [rows, columns] of outer * inner that lie as `at` says: 1 if an element is not
+    finite, else 0. Columns are neighbors.
+
+    Arguments of the kernel: the matrices; an int64 for each.
+    """
+
+    outer: Size
+    inner: Size
+    rows: Size
+    columns: int
+    at: Matrix
+    dtype: str
+
+    def __str__(self) -> str:
+        count = self.outer * self.inner
+        return f"infinite {self.dtype} of {count} x [{self.rows}, {self.columns}]"
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Of the elements."""
+        return (self.dtype,)
+
+
+def _with_known_columns(spec: UnusualSpec) -> UnusualSpec:
+    return dataclasses.replace(spec, columns=numbers(spec.columns))
+
+
+@emits(UnusualSpec, dtypes=("float32", "float64"), settle=_with_known_columns)
+def emit_unusual(module: ModuleBuilder, spec: UnusualSpec) -> Kernel:
+    """Items: matrices."""
+    f = module.kernel(spec, 2, hint="unusual")
+    if f.kernel is not None:
+        return f.kernel
+    at, zero = spec.at, f.constant(0.0, spec.dtype)
+    with f.items() as item:
+        outer, inner = f.split(item.index, spec.inner)
+        pointer = f.at(f.args[0], (outer, at.outer), (inner, at.inner), dtype=spec.dtype)
+        with f.loop(spec.rows, carry=[zero]) as row:
+            source = f.at(pointer, (row.index, at.row), dtype=spec.dtype)
+            (differences,) = row.values
+            for start in range(0, spec.columns, LANES):
+                count, part = spec.columns - start, f.at(source, start, dtype=spec.dtype)
+                elements = (
+                    f.load(part, spec.dtype)
+                    if count >= LANES
+                    else f.load_first(part, count, spec.dtype)
+                )
+                # x - x is 0, or NaN; so is the sum.
+                differences = f.b.fadd(differences, f.b.fsub(elements, elements))
+            row.next([differences])
+        (differences,) = row.results
+        lanes = f.b.bitcast(f.b.fcmp_unordered("!=", differences, zero), ir.IntType(LANES))
+        is_unusual = f.b.icmp_unsigned("!=", lanes, ir.Constant(lanes.type, 0))
+        flag = f.b.select(is_unusual, f.i64(1), f.i64(0))
+        f.store(flag, f.at(f.args[1], item.index, dtype="int64"))
+    elements = spec.outer * spec.inner * spec.rows * spec.columns
+    return f.finish(spec.outer * spec.inner, 0, ELEMENT_SIZES[spec.dtype] * elements)

@@ -16,7 +16,7 @@ from verax.compiler.kernels.products.attention_spec import (
     Shared,
 )
 from verax.compiler.kernels.products.gemm import SQUARE, GemmSpec, Matrix, PackSpec
-from verax.compiler.kernels.products.visible_keys import VisibleKeysSpec
+from verax.compiler.kernels.products.visible_keys import UnusualSpec, VisibleKeysSpec
 from verax.compiler.kernels.sizes import Size, ceil_div
 from verax.compiler.kernels.target import LANES
 from verax.compiler.place.copies import broadcast_strides
@@ -101,6 +101,8 @@ def place_attention(lowering: Lowering, group: Group, choice: Choice) -> None:
         nan_to_zero=op.nan_to_zero, dtype=dtype, ignores_hidden=op.reads_visible_alone,
         counts=counts,
     )  # fmt: skip
+    if _stops_early(spec):
+        spec, numbers = dataclasses.replace(spec, skips_later=True), [_unusual(lowering, group, v)]
     spec = _heads_as_rows(spec)
     if _is_read_as_it_lies(spec):
         spec = dataclasses.replace(spec, rows_of=(k.at, v.at))
@@ -123,6 +125,22 @@ def place_attention(lowering: Lowering, group: Group, choice: Choice) -> None:
     result = lowering.values.write_contiguous(node.outputs[0])
     arguments = [queries, *keys_and_values, *masks, *numbers, scratch, result]
     lowering.calls.call(spec, arguments, group.label, schedule)
+
+
+def _stops_early(spec: AttentionSpec) -> bool:
+    """True if causal queries are so many that it pays to look for values that are not finite."""
+    may = spec.causal and not spec.ignores_hidden and spec.hidden == -math.inf
+    return may and not (isinstance(spec.n, int) and spec.n <= MOST_QUERIES)
+
+
+def _unusual(lowering: Lowering, group: Group, v: _Operand) -> Pointer | Placed:
+    """Where it stands by head of the values whether one of them is not finite."""
+    source = lowering.values.read_contiguous(group.root.inputs[2] or "")
+    flags = lowering.values.scratch(v.outer * v.heads * ELEMENT_SIZES["int64"])
+    dtype = str(source.physical.type.dtype)
+    spec = UnusualSpec(v.outer, v.heads, v.rows, v.columns, v.at, dtype)
+    lowering.calls.call(spec, [source, flags], f"{group.label}: finite values")
+    return flags
 
 
 def _heads_as_rows(spec: AttentionSpec) -> AttentionSpec:
