@@ -142,3 +142,26 @@ def test_it_goes_on_from_given_caches() -> None:
     state, given = bound.state, tokens("grouped", 6, 1, 8)
     again = exe.bind(CACHES, state)
     assert again.run(given)["logits"].tobytes() == bound.run(given)["logits"].tobytes()
+
+
+def test_programs_for_prompts_and_tokens_share_one_buffer() -> None:
+    exe = compile(graph("grouped"), Settings(threads=1, opt_level=1)).bind(CACHES)
+    want = compile(graph("grouped"), Settings(threads=1, opt_level=1))
+    caches = {v: np.zeros(want.inputs[v].shape, np.float32) for v in CACHES}
+    buffers, name = [], "past_key_values.1.value"
+    for given in stream("grouped", (5, 1, 5, 1)):
+        exe.run(given)
+        outputs = want.run({**given, **caches})
+        caches = {v: outputs[o] for v, o in CACHES.items()}
+        buffers.append(exe._state[name])
+    assert all(b is buffers[0] for b in buffers)
+    assert exe.state[name].tobytes() == caches[name].tobytes()
+    assert type(exe.state[name]) is np.ndarray
+    exe.reset()
+    first = next(stream("grouped", (5,)))
+    zeros = {v: np.zeros_like(a) for v, a in caches.items()}
+    assert exe.run(first)["logits"].tobytes() == want.run({**first, **zeros})["logits"].tobytes()
+    mine = {name: np.full_like(caches[name], 3)}
+    exe.state = mine
+    exe.run(tokens("grouped", 5, 1, 2))
+    assert (mine[name] == 3).all() and (exe.state[name][:, :, 6:] == 3).all()

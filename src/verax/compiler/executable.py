@@ -179,10 +179,19 @@ class Executable(StatefulExecutable):
     def _run_in_place(
         self, inputs: Arrays, state: Arrays
     ) -> tuple[list[np.ndarray], Arrays] | None:
-        if self._last is None or not self._by_types_alone:
+        if not self._by_types_alone:
             return None
-        state_buffers = self._last[1].specialized.state_buffers
-        return state_buffers.run(inputs, state) if state_buffers else None
+        if self._last is not None:
+            state_buffers = self._last[1].specialized.state_buffers
+            outputs = state_buffers.run(inputs, state) if state_buffers else None
+            if outputs is not None:
+                return outputs
+        if self._updates.keys() & inputs.keys():
+            return None
+        # Of other sizes than those of the last run: the buffers of caches are handed on.
+        arrays = as_arrays(inputs)
+        state_buffers = self._lookup({**arrays, **state}).specialized.state_buffers
+        return state_buffers.run(arrays, state) if state_buffers else None
 
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         last = self._last

@@ -4,7 +4,8 @@ between two runs.
 The state lies in two sets of buffers. A run reads one set and writes the other; the caller takes
 the other as the new state only if the run has succeeded. State that the program writes in place
 (`program_binary.State.in_place`) is in both sets the same buffer: a cache of keys and values, of
-which a run writes the new tokens alone. A run that fails brings its old content back. Small inputs
+which a run writes the new tokens alone. A run that fails brings its old content back; programs of
+one network for several sizes hand such a buffer on, without a copy. Small inputs
 and outputs have buffers, too: copying some hundred bytes takes less time than handing their address
 to the code.
 """
@@ -39,6 +40,11 @@ def state_buffers_of(program: Program) -> StateBuffers | None:
     return StateBuffers(program, updates, in_place) if updates and program.is_native else None
 
 
+class _Written(ndarray):  # type: ignore[type-arg]
+    """A buffer that is written in place. It leaves this module within the state that a run gives,
+    from which another program of the network may go on; users get copies."""
+
+
 class StateBuffers:
     """Two sets of state buffers, with which one caller at a time runs `program`.
 
@@ -55,6 +61,7 @@ class StateBuffers:
         own_outputs = [s for s in outputs if s[0] not in after]
         first_set = _arrays([s for s in inputs if s[0] in updates])
         second_set = _arrays([s for s in inputs if s[0] in updates and s[0] not in in_place])
+        first_set |= {v: first_set[v].view(_Written) for v in in_place}
         self._sets = first_set, {v: second_set.get(v, a) for v, a in first_set.items()}
         copied_inputs = _arrays([s for s in own_inputs if _bytes(s) <= MAX_COPIED_BYTES])
         copied_outputs = _arrays([s for s in own_outputs if _bytes(s) <= MAX_COPIED_BYTES])
@@ -68,6 +75,10 @@ class StateBuffers:
         self._input_specs = [s for s in own_inputs if s[0] not in copied_inputs]
         self._output_specs = [s for s in own_outputs if s[0] not in copied_outputs]
         first = CTX_ARRAYS + len(inputs)
+        names = [*(s[0] for s in inputs), *(after.get(s[0], "") for s in outputs)]
+        self._slots = {
+            v: [CTX_ARRAYS + i for i, name in enumerate(names) if name == v] for v in in_place
+        }
         self._fixed: list[dict[int, int]] = []
         for turn in (0, 1):
             read = {**self._sets[turn], **copied_inputs}
@@ -119,9 +130,22 @@ class StateBuffers:
         return outputs, self._sets[1 - turn]
 
     def _copied(self, state: State) -> int:
+        """The first set, with the content of `state`; its buffers that are written in place become
+        this program's own."""
         for name, array in self._sets[0].items():
-            array[...] = state[name]
+            source = state[name]
+            if name in self._slots and isinstance(source, _Written):
+                if source is not array:
+                    self._adopt(name, source)
+            else:
+                array[...] = source
         return 0
+
+    def _adopt(self, name: str, buffer: ndarray) -> None:
+        for buffers, fixed in zip(self._sets, self._fixed, strict=True):
+            buffers[name] = buffer
+            fixed.update(dict.fromkeys(self._slots[name], buffer.ctypes.data))
+        self._bound = lambda: None
 
     def _bind(self, context: ExecutionContext) -> None:
         """Tables of pointers for both directions, with the arena, weights and workers of

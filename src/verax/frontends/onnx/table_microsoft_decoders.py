@@ -126,8 +126,8 @@ def group_query_attention(c: Conversion) -> Result:
     present = [cache.filled(c, c.input(i), own) for i, own in ((3, k), (4, v))]
     window = a.integer("local_window_size", -1)
     visible = cache.visible(c, a.flag("causal", True), window)
-    keys, values = (swapped(c, x) for x in present)
-    y = _sunk(c, Heads(q, keys, values), visible, c.input(10))
+    heads = Heads(q, *present, are_caches=True)
+    y = _sunk(c, heads, visible, c.input(10))
     return with_more(c, merged_heads(c, y), *present)
 
 
@@ -230,7 +230,7 @@ def _sunk(c: Conversion, heads: Heads, visible: str, bias: str | None) -> str:
         mask = c.add("Add", [mask, bias])
     if is_plain:
         return attended(c, heads, mask, masked_to_zero=True)
-    q, k, v = (swapped(c, x) for x in (heads.q, heads.k, heads.v))
+    q, k, v = swapped(c, heads.q), heads.k, heads.v
     count, shared = c.known_size(q, 1, "its heads"), c.known_size(k, 1, "its heads")
     if count != shared:
         repeated = c.constant(np.repeat(np.arange(shared), count // shared), np.int64)
