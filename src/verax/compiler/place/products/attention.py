@@ -147,8 +147,10 @@ def _heads_as_rows(spec: AttentionSpec) -> AttentionSpec:
     """The heads of one query that share keys and values, as queries of one head: what is read is
     read once for all of them."""
     repeats = spec.keys.repeats
-    may = not same(repeats, 1) and same(spec.n, 1) and same(spec.values.repeats, repeats)
-    if not may or spec.causal:
+    if spec.n != 1:  # asked of open sizes, too: a program for one token, another for prompts
+        return spec
+    spec = dataclasses.replace(spec, n=1)
+    if same(repeats, 1) or spec.causal or not same(spec.values.repeats, repeats):
         return spec
     moving = [at for at in (spec.mask and spec.mask.at, spec.counts) if at is not None]
     if not all(same(at.inner, 0) for at in moving):
