@@ -73,7 +73,7 @@ def _initial(name: str, type_: TensorType, given: np.ndarray | None) -> np.ndarr
             f"its first value is {array.dtype}{list(array.shape)}, the cache {type_}",
             place=f"cache {name!r}",
         )
-    return array
+    return array.copy()
 
 
 def _rooms(graph: Graph, caches: Mapping[str, str]) -> set[int]:
