@@ -165,3 +165,30 @@ def test_programs_for_prompts_and_tokens_share_one_buffer() -> None:
     exe.state = mine
     exe.run(tokens("grouped", 5, 1, 2))
     assert (mine[name] == 3).all() and (exe.state[name][:, :, 6:] == 3).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_prompts_of_all_lengths_have_one_program(kind: str) -> None:
+    """And a mask may be as long as there are tokens."""
+    open_graph = specialize(load_onnx(decoder(kind)).graph, {"past_length": ROOM})
+    exe, _ = executables(kind, 1, 1, "host")
+    bound = compile(open_graph, Settings(threads=1, opt_level=1)).bind(CACHES)
+    caches, seen = {v: np.zeros(exe.inputs[v].shape, np.float32) for v in CACHES}, 0
+    for turn, count in enumerate((5, 1, 1, 7, 1, 3, 6, 1, 2)):
+        given = tokens(kind, seen, count, turn)
+        want = exe.run({**given, **caches})
+        seen += count
+        if kind == "grouped":
+            given["attention_mask"] = given["attention_mask"][:, :seen]
+        assert bound.run(given)["logits"].tobytes() == want["logits"].tobytes()
+        caches = {v: want[o] for v, o in CACHES.items()}
+        assert all(a.tobytes() == caches[v].tobytes() for v, a in bound.state.items())
+    assert len(bound._programs) == 1 and len(bound._open) == 2
+    assert all(s.in_place for program in bound._open for s in program.binary.state)
+    before = bound.state
+    given = tokens(kind, ROOM - 2, 6, 4)
+    if kind == "grouped":
+        given["attention_mask"] = np.ones((1, ROOM + 4), np.int64)
+    with pytest.raises(InputError, match="lies outside"):
+        bound.run(given)
+    assert all(a.tobytes() == before[v].tobytes() for v, a in bound.state.items())

@@ -51,23 +51,23 @@ def bind_caches(
 def _require_names(
     graph: Graph, caches: Mapping[str, str], initial: Mapping[str, np.ndarray]
 ) -> None:
-    for kind, given, known in (
+    for kind, values, names_of_kind in (
         ("input", caches, graph.arguments),
         ("output", caches.values(), graph.results),
         ("cache", initial, tuple(caches)),
     ):
-        for name in given:
-            if name not in known:
-                names = ", ".join(known) or "none"
+        for name in values:
+            if name not in names_of_kind:
+                names = ", ".join(names_of_kind) or "none"
                 raise UsageError(f"the network has no {kind} {name!r}", next_step=f"it has {names}")
     if len(set(caches.values())) < len(caches):
         raise UsageError("two caches have one output", next_step="give each its own")
 
 
-def _initial(name: str, type_: TensorType, given: np.ndarray | None) -> np.ndarray:
-    if given is None:
+def _initial(name: str, type_: TensorType, value: np.ndarray | None) -> np.ndarray:
+    if value is None:
         return np.zeros(type_.shape, type_.dtype.numpy)
-    array = np.asarray(given)
+    array = np.asarray(value)
     if array.dtype != type_.dtype.numpy or array.shape != type_.shape:
         raise UsageError(
             f"its first value is {array.dtype}{list(array.shape)}, the cache {type_}",
@@ -78,8 +78,8 @@ def _initial(name: str, type_: TensorType, given: np.ndarray | None) -> np.ndarr
 
 def _rooms(graph: Graph, caches: Mapping[str, str]) -> set[int]:
     """Known sizes of caches, of which it is unknown whether the new ones have them."""
-    pairs = [(graph.types[v].dims, graph.types[o].dims) for v, o in caches.items()]
-    sizes = [ends for a, b in pairs if len(a) == len(b) for ends in zip(a, b, strict=True)]
+    dims = [(graph.types[v].dims, graph.types[o].dims) for v, o in caches.items()]
+    sizes = [ends for a, b in dims if len(a) == len(b) for ends in zip(a, b, strict=True)]
     return {old for old, new in sizes if isinstance(old, int) and not isinstance(new, int)}
 
 

@@ -34,6 +34,7 @@ from verax.records.trace import Trace
 from verax.reference.evaluate import bind_symbols
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
+from verax.runtime.state_buffers import StateBuffers
 from verax.runtime.stateful import Arrays, StatefulExecutable
 
 MAX_OPEN = 8
@@ -47,6 +48,11 @@ class _Bound:
 
     specialized: Specialized
     sized: SizedProgram | None = None
+
+    @property
+    def state_buffers(self) -> StateBuffers | None:
+        """Of the program for these sizes."""
+        return self.specialized.state_buffers_for(self.sized)
 
 
 class Executable(StatefulExecutable):
@@ -182,7 +188,7 @@ class Executable(StatefulExecutable):
         if not self._by_types_alone:
             return None
         if self._last is not None:
-            state_buffers = self._last[1].specialized.state_buffers
+            state_buffers = self._last[1].state_buffers
             outputs = state_buffers.run(inputs, state) if state_buffers else None
             if outputs is not None:
                 return outputs
@@ -190,7 +196,7 @@ class Executable(StatefulExecutable):
             return None
         # Of other sizes than those of the last run: the buffers of caches are handed on.
         arrays = as_arrays(inputs)
-        state_buffers = self._lookup({**arrays, **state}).specialized.state_buffers
+        state_buffers = self._lookup({**arrays, **state}).state_buffers
         return state_buffers.run(arrays, state) if state_buffers else None
 
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -340,11 +346,12 @@ class Executable(StatefulExecutable):
 
 
 def leaves_symbols_open(graph: Graph) -> bool:
-    """Whether sizes of symbols are all that the inputs leave open, and nothing is remembered."""
+    """Whether sizes of symbols are all that the inputs leave open, and those of state are known."""
     names = graph.symbols()
     dims = (d for v in graph.inputs for d in graph.types[v].dims)
     are_symbols = all(isinstance(d, int) or str(d) in names for d in dims)
-    return are_symbols and not graph.updates and not shape_defining_inputs(graph)
+    is_state = all(v in graph.initial and graph.types[v].is_static for v in graph.updates)
+    return are_symbols and is_state and not shape_defining_inputs(graph)
 
 
 def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
@@ -354,11 +361,12 @@ def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
     """
     from_input: dict[str, frozenset[str]] = {v: frozenset([v]) for v in graph.inputs}
     defining: set[str] = set()
+    names = graph.symbols()
     for node in graph.nodes:
         sources = frozenset().union(
             *(from_input.get(v, frozenset()) for v in node.inputs if v is not None)
         )
-        dynamic = any(not t.is_static for t in graph.output_types(node))
+        dynamic = any(not t.symbols() <= names for t in graph.output_types(node))
         if dynamic:
             data = None if node.op.kind in ("Range", "ConstantOfShape") else node.inputs[0]
             defining |= {

@@ -40,7 +40,7 @@ from verax.records.trace import Trace
 from verax.reference.evaluate import evaluate_node
 from verax.reference.sizes import output_bytes
 from verax.runtime.foreign_program import load_program
-from verax.runtime.open_sizes import OpenSizes
+from verax.runtime.open_sizes import OpenSizes, SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.program_binary import ProgramBinary
 from verax.runtime.state_buffers import StateBuffers, state_buffers_of
@@ -59,6 +59,10 @@ class Translation:
     trace: Trace
     changes: tuple[Change, ...]
     tuning: str = ""
+
+
+MOST_BUFFERS = 4
+"""Sets of sizes for which a program that serves many keeps buffers of state."""
 
 
 class Specialized(OneLine):
@@ -83,6 +87,7 @@ class Specialized(OneLine):
         self.inputs = tuple(s.name for s in binary.inputs)
         self.network, self.cached_notes, self._translate = network, cached_notes, translate
         self._notes = cached_notes
+        self._state_buffers: dict[tuple[int, ...], StateBuffers | None] = {}
 
     def _brief(self) -> str:
         return f"{self.source.name}; {self.plan._brief()}"
@@ -97,6 +102,18 @@ class Specialized(OneLine):
     def state_buffers(self) -> StateBuffers | None:
         """Runs that go on from one another, if the network remembers anything."""
         return state_buffers_of(self.program)
+
+    def state_buffers_for(self, sized: SizedProgram | None) -> StateBuffers | None:
+        """The same of a program that serves many sizes, for these."""
+        if sized is None:
+            return self.state_buffers
+        buffers = self._state_buffers.pop(sized.sizes, None) or state_buffers_of(
+            self.program, sized
+        )
+        self._state_buffers[sized.sizes] = buffers
+        if len(self._state_buffers) > MOST_BUFFERS:
+            del self._state_buffers[next(iter(self._state_buffers))]
+        return buffers
 
     @cached_property
     def translation(self) -> Translation:

@@ -23,9 +23,10 @@ from numpy import ndarray
 
 from verax.base.arrays import address_writer
 from verax.runtime.arguments import ArraySpec, add_outputs, contiguous_if_exact, types_of
-from verax.runtime.execution_context import ExecutionContext
+from verax.runtime.execution_context import ExecutionContext, with_shapes
+from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
-from verax.runtime.program_binary import CTX_ARRAYS
+from verax.runtime.program_binary import CTX_ARENA, CTX_ARRAYS
 
 State = Mapping[str, np.ndarray]
 _ALIGNMENT = 64
@@ -33,11 +34,14 @@ MAX_COPIED_BYTES = 2048
 """Larger inputs are read, and larger outputs written, where they are."""
 
 
-def state_buffers_of(program: Program) -> StateBuffers | None:
-    """The state buffers of a program; None where it has no state or a step runs in Python."""
+def state_buffers_of(program: Program, sized: SizedProgram | None = None) -> StateBuffers | None:
+    """The state buffers of a program, of open sizes for these; None where it has no state or a step
+    runs in Python."""
     state = program.binary.state
     updates, in_place = {s.input: s.output for s in state}, {s.input for s in state if s.in_place}
-    return StateBuffers(program, updates, in_place) if updates and program.is_native else None
+    if not updates or not program.is_native:
+        return None
+    return StateBuffers(program, updates, in_place, sized)
 
 
 class _Written(ndarray):  # type: ignore[type-arg]
@@ -52,10 +56,17 @@ class StateBuffers:
     outputs. in_place: states that have one buffer for both."""
 
     def __init__(
-        self, program: Program, updates: Mapping[str, str], in_place: Collection[str] = ()
+        self,
+        program: Program,
+        updates: Mapping[str, str],
+        in_place: Collection[str] = (),
+        sized: SizedProgram | None = None,
     ) -> None:
-        self._program = program
+        self._program, self._sized = program, sized
         inputs, outputs = types_of(program.binary.inputs), types_of(program.binary.outputs)
+        if sized is not None:
+            inputs = with_shapes(program.binary.inputs, sized.inputs)
+            outputs = with_shapes(program.binary.outputs, sized.outputs)
         after = {output: name for name, output in updates.items()}
         own_inputs = [s for s in inputs if s[0] not in updates]
         own_outputs = [s for s in outputs if s[0] not in after]
@@ -117,7 +128,10 @@ class StateBuffers:
         context = self._program.acquire()
         try:
             context.start_lost_workers()
-            if self._bound() is not context or context.pool_handle != self._pool:
+            if self._sized is not None:
+                context.use(self._sized)
+            same = context.pool_handle, context.pointers[CTX_ARENA]
+            if self._bound() is not context or same != self._bound_to:
                 self._bind(context)
             if arrays:
                 self._write[turn](arrays)
@@ -158,7 +172,7 @@ class StateBuffers:
             tables.append(table)
         self._write = [address_writer(t, self._caller_slots) for t in tables]
         self._arguments = [ctypes.byref(t) for t in tables]
-        self._pool = context.pool_handle
+        self._bound_to = context.pool_handle, context.pointers[CTX_ARENA]
         self._bound = weakref.ref(context)  # a strong reference would count as a user
 
 

@@ -180,10 +180,16 @@ class Values:
         if data not in self.overwritten or len(sources) != 1:
             return None
         physical, buffer = Physical(self.graph.types[output]), sources[0].buffer
-        others = (p.buffer for value, ps in self.placed.items() if value != data for p in ps)
+        placed_buffers = (
+            p.buffer for value, ps in self.placed.items() if value != data for p in ps
+        )
         final = self._output_buffers.get(output)
         is_own = buffer is final or (final is None and buffer.space is MemorySpace.arena)
-        if sources[0] != Placed(physical, buffer) or not is_own or any(b is buffer for b in others):
+        if (
+            sources[0] != Placed(physical, buffer)
+            or not is_own
+            or any(b is buffer for b in placed_buffers)
+        ):
             return None
         self.placed[output] = [sources[0]]
         return sources[0]

@@ -198,8 +198,8 @@ class Attention(Operator):
             return multiply(shares[..., :count], v[..., :count, :])
         result: Any = 0.0
         for count in map(int, np.unique(read)):
-            some = multiply(shares[..., :count], v[..., :count, :])
-            result = np.where((read == count)[..., None], some, result)
+            product = multiply(shares[..., :count], v[..., :count, :])
+            result = np.where((read == count)[..., None], product, result)
         return result
 
     def reference(self, ev: Evaluation, *inputs: Any) -> Any:

@@ -146,25 +146,25 @@ class _Group(ScoreRows):
     # --- how many keys are read
 
     def _keys_of(self, first: Index, rows: Index) -> Index:
-        """The most keys that one of `rows` queries from `first` on reads."""
+        """The largest number of keys that one of `rows` queries from `first` on reads."""
         f, spec = self.f, self.spec
-        most: Index = spec.m
+        count: Index = spec.m
         if spec.counts is not None:
             counts = 1 if equal(spec.counts.row, 0) == 1 else rows
             with f.loop(counts, carry=[f.i64(0)]) as row:
                 own = self._count_at(f.iadd(first, row.index))
-                row.next([self._chosen(">", own, row.values[0])])
-            (most,) = row.results
+                row.next([self._select(">", own, row.values[0])])
+            (count,) = row.results
         if spec.causal:
-            most = self._chosen("<", self._causal_end(f.iadd(first, rows)), most)
-        return most
+            count = self._select("<", self._causal_end(f.iadd(first, rows)), count)
+        return count
 
     def _keys_of_row(self, row: Index) -> ir.Value:
         """How many keys a query reads."""
-        most: Index = self.spec.m if self.spec.counts is None else self._count_at(row)
+        count: Index = self.spec.m if self.spec.counts is None else self._count_at(row)
         if self.spec.causal:
-            most = self._chosen("<", self._causal_end(self.f.iadd(row, 1)), most)
-        return self.f.i64(most)
+            count = self._select("<", self._causal_end(self.f.iadd(row, 1)), count)
+        return self.f.i64(count)
 
     def _count_at(self, row: Index) -> ir.Value:
         assert self.spec.counts is not None
@@ -177,7 +177,7 @@ class _Group(ScoreRows):
         end = f.idiv(f.iadd(f.iadd(self.first, row), LANES - 1), LANES)
         return f.clamp(f.imul(end, LANES), 0, self.spec.m)
 
-    def _chosen(self, relation: str, a: Index, b: Index) -> ir.Value:
+    def _select(self, relation: str, a: Index, b: Index) -> ir.Value:
         """a if it stands so to b, else b."""
         f = self.f
         is_a = f.b.icmp_signed(relation, f.i64(a), f.i64(b))
@@ -283,7 +283,7 @@ class _Group(ScoreRows):
         ends = [self._keys_of_row(f.iadd(at, r)) for r in range(rows)]
         first = last = ends[0]
         for end in ends[1:]:
-            first, last = self._chosen("<", end, first), self._chosen(">", end, last)
+            first, last = self._select("<", end, first), self._select(">", end, last)
         sums = self._tile(a, row, b, 0, first, rows, step, sums)
         # Keys that some of the queries read and others do not:
         sums = self._tile(a, row, b, first, last, rows, step, sums, ends)
@@ -304,9 +304,9 @@ class _Group(ScoreRows):
         f = self.f
         negative_zero = self._constant(-0.0)
         bits = ir.VectorType(ir.IntType(8 * ELEMENT_SIZES[self.dtype]), LANES)
-        wanted, changes = f.b.bitcast(negative_zero, bits), None
+        zero_bits, changes = f.b.bitcast(negative_zero, bits), None
         for total in sums:
-            equal_bits = f.b.icmp_unsigned("==", f.b.bitcast(total, bits), wanted)
+            equal_bits = f.b.icmp_unsigned("==", f.b.bitcast(total, bits), zero_bits)
             changes = equal_bits if changes is None else f.b.or_(changes, equal_bits)
         any_lane = f.b.bitcast(changes, ir.IntType(LANES))
         changes = f.b.icmp_unsigned("!=", any_lane, ir.Constant(any_lane.type, 0))
@@ -316,8 +316,8 @@ class _Group(ScoreRows):
         with f.loop(stop, start=end, carry=sums) as key:
             source = self._at(b, (key.index, step))
             factors = [self._load(self._at(source, j * LANES)) for j in range(width)]
-            pairs = zip(factors * rows, key.values, strict=True)
-            key.next([f.fma(zero, factor, total) for factor, total in pairs])
+            operands = zip(factors * rows, key.values, strict=True)
+            key.next([f.fma(zero, factor, total) for factor, total in operands])
         return list(key.results)
 
     def _tile(

@@ -114,11 +114,14 @@ def emit_unusual(module: ModuleBuilder, spec: UnusualSpec) -> Kernel:
             source = f.at(pointer, (row.index, at.row), dtype=spec.dtype)
             (differences,) = row.values
             for start in range(0, spec.columns, LANES):
-                count, part = spec.columns - start, f.at(source, start, dtype=spec.dtype)
+                count, pointer_to_lanes = (
+                    spec.columns - start,
+                    f.at(source, start, dtype=spec.dtype),
+                )
                 elements = (
-                    f.load(part, spec.dtype)
+                    f.load(pointer_to_lanes, spec.dtype)
                     if count >= LANES
-                    else f.load_first(part, count, spec.dtype)
+                    else f.load_first(pointer_to_lanes, count, spec.dtype)
                 )
                 # x - x is 0, or NaN; so is the sum.
                 differences = f.b.fadd(differences, f.b.fsub(elements, elements))
