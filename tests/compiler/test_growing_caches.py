@@ -38,7 +38,7 @@ def test_a_token_more_has_the_program_of_the_one_before(kind: str, level: int) -
     counts = (5, *[1] * 20)
     exe = compile(graph, settings)
     found = stream(kind, exe, counts)
-    assert (len(exe._open), len(exe._programs)) == (1, 1)
+    assert (len(exe._open.programs), len(exe._programs)) == (1, 1)
     each = compile(graph, dataclasses.replace(settings, open_sizes=False, programs=2))
     with pytest.warns(UserWarning, match="more than 2 sets"):
         want = stream(kind, each, counts[:7])

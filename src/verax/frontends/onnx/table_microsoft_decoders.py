@@ -123,12 +123,12 @@ def group_query_attention(c: Conversion) -> Result:
         q, k = rotation.of(c, q), rotation.of(c, k)
     else:
         a.irrelevant("rotary_interleaved", "nothing is rotated")
-    present = [cache.filled(c, c.input(i), own) for i, own in ((3, k), (4, v))]
+    keys, values = (cache.filled(c, c.input(i), own) for i, own in ((3, k), (4, v)))
     window = a.integer("local_window_size", -1)
     visible = cache.visible(c, a.flag("causal", True), window)
-    heads = Heads(q, *present, are_caches=True)
+    heads = Heads(q, keys, values, are_caches=True)
     y = _sunk(c, heads, visible, c.input(10))
-    return with_more(c, merged_heads(c, y), *present)
+    return with_more(c, merged_heads(c, y), keys, values)
 
 
 def _grouped_heads(c: Conversion, count: int, shared: int) -> list[str]:

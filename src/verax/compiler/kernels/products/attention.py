@@ -16,6 +16,7 @@ Few queries (a decoder's next token) read keys and values where they lie (`Atten
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
@@ -304,11 +305,11 @@ class _Group(ScoreRows):
         f = self.f
         negative_zero = self._constant(-0.0)
         bits = ir.VectorType(ir.IntType(8 * ELEMENT_SIZES[self.dtype]), LANES)
-        zero_bits, changes = f.b.bitcast(negative_zero, bits), None
-        for total in sums:
-            equal_bits = f.b.icmp_unsigned("==", f.b.bitcast(total, bits), zero_bits)
-            changes = equal_bits if changes is None else f.b.or_(changes, equal_bits)
-        any_lane = f.b.bitcast(changes, ir.IntType(LANES))
+        zero_bits = f.b.bitcast(negative_zero, bits)
+        equal_bits = [
+            f.b.icmp_unsigned("==", f.b.bitcast(total, bits), zero_bits) for total in sums
+        ]
+        any_lane = f.b.bitcast(functools.reduce(f.b.or_, equal_bits), ir.IntType(LANES))
         changes = f.b.icmp_unsigned("!=", any_lane, ir.Constant(any_lane.type, 0))
         unusual = f.b.icmp_signed("!=", self.is_unusual, f.i64(0))
         stop = f.b.select(f.b.or_(changes, unusual), f.i64(self.spec.m), f.i64(end))

@@ -37,10 +37,11 @@ def _schedule_of_rows(spec: AttentionSpec, target: Target) -> AttentionSchedule:
     """Of keys and values that are not packed: as many queries at a time as registers allow, for
     whose sake keys are transposed once."""
     max_rows = max((r for r in range(1, 13) if _fits(spec, 1, r, target)), default=1)
-    tiles = -(-static_size(spec.n) // max_rows)
-    rows = -(-static_size(spec.n) // tiles)
+    queries = static_size(spec.n)
+    tiles = -(-queries // max_rows)
+    rows = -(-queries // tiles)
     widths = [b for b in (1, 2, 4) if b * LANES <= spec.e and _fits(spec, b, rows, target)]
-    return AttentionSchedule(rows, max(widths, default=1), max(1, spec.n // rows))
+    return AttentionSchedule(rows, max(widths, default=1), max(1, queries // rows))
 
 
 def admits(spec: AttentionSpec, target: Target, schedule: object) -> bool:

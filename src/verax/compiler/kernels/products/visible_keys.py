@@ -114,17 +114,15 @@ def emit_unusual(module: ModuleBuilder, spec: UnusualSpec) -> Kernel:
             source = f.at(pointer, (row.index, at.row), dtype=spec.dtype)
             (differences,) = row.values
             for start in range(0, spec.columns, LANES):
-                count, pointer_to_lanes = (
-                    spec.columns - start,
-                    f.at(source, start, dtype=spec.dtype),
-                )
-                elements = (
-                    f.load(pointer_to_lanes, spec.dtype)
+                count = spec.columns - start
+                address = f.at(source, start, dtype=spec.dtype)
+                x = (
+                    f.load(address, spec.dtype)
                     if count >= LANES
-                    else f.load_first(pointer_to_lanes, count, spec.dtype)
+                    else f.load_first(address, count, spec.dtype)
                 )
                 # x - x is 0, or NaN; so is the sum.
-                differences = f.b.fadd(differences, f.b.fsub(elements, elements))
+                differences = f.b.fadd(differences, f.b.fsub(x, x))
             row.next([differences])
         (differences,) = row.results
         lanes = f.b.bitcast(f.b.fcmp_unordered("!=", differences, zero), ir.IntType(LANES))

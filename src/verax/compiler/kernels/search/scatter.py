@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith, Typed
@@ -78,7 +79,7 @@ class ScatterSpec:
 
 def _with_known_inner(spec: ScatterSpec) -> ScatterSpec:
     """All but the inner dim may be read at run time."""
-    last = {
+    last: dict[str, Any] = {
         name: (*strides[:-1], numbers(strides[-1]))
         for name in ("index", "update", "y")
         if (strides := getattr(spec, name))

@@ -152,7 +152,7 @@ def _heads_as_rows(spec: AttentionSpec) -> AttentionSpec:
     spec = dataclasses.replace(spec, n=1)
     if same(repeats, 1) or spec.causal or not same(spec.values.repeats, repeats):
         return spec
-    moving = [at for at in (spec.mask and spec.mask.at, spec.counts) if at is not None]
+    moving = [at for at in (None if spec.mask is None else spec.mask.at, spec.counts) if at]
     if not all(same(at.inner, 0) for at in moving):
         return spec
 
