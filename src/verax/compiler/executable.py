@@ -285,7 +285,7 @@ class Executable(StatefulExecutable):
         sizes = bind_symbols(self.graph, inputs)
         return self._specialize(
             {v: inputs[v].shape for v in self.graph.inputs},
-            {v: inputs[v] for v in self._by_value},
+            {v: np.array(inputs[v]) for v in self._by_value},  # kept by the program
             sizes,
         )
 

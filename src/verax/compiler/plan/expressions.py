@@ -200,7 +200,7 @@ def _fold_constants(chain: Chain, keep: int) -> Chain:
         elif isinstance(node, RunTime):
             fixed[node] = False
         else:
-            fixed[node] = not isinstance(node, RunTime) and all(fixed[a] for a in node.args)
+            fixed[node] = all(fixed[a] for a in node.args)
     read: list[Operand] = list(chain.operands[:keep])
     done: dict[Expr, Expr] = {}
 
