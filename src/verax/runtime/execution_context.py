@@ -100,10 +100,11 @@ class ExecutionContext:
         self._sized = None
         if sized.arena_bytes > self.arena.nbytes:
             self.arena = aligned_zeros(sized.arena_bytes)
-            self.pointers[CTX_ARENA] = self.arena.ctypes.data
-            self._status = self.arena[: len(self._passed)].data
         else:
             self.arena[len(self._passed) : sized.kept_bytes] = 0
+        # Outside of the branch: Ctrl-C may have come behind a new arena.
+        self.pointers[CTX_ARENA] = self.arena.ctypes.data
+        self._status = self.arena[: len(self._passed)].data
         self.kept_bytes = max(sized.kept_bytes, len(self._passed))
         self._input_specs = with_shapes(self.binary.inputs, sized.inputs)
         self._output_specs = with_shapes(self.binary.outputs, sized.outputs)

@@ -99,6 +99,7 @@ class StateBuffers:
             self._fixed.append({i: a.ctypes.data for i, a in slots if a is not None})
         self._caller_slots = [i for i, a in slots if a is None]
         self._bound: Callable[[], ExecutionContext | None] = lambda: None
+        self._half_adopted: set[str] = set()
 
     def run(self, values: Mapping[str, Any], state: State) -> tuple[list[np.ndarray], State] | None:
         """(outputs that are no state, in order; new state); None unless `values` are arrays of
@@ -149,17 +150,22 @@ class StateBuffers:
         for name, array in self._sets[0].items():
             source = state[name]
             if name in self._slots and isinstance(source, _Written):
-                if source is not array:
+                if source is not array or name in self._half_adopted:
                     self._adopt(name, source)
             else:
+                if name in self._half_adopted:
+                    self._adopt(name, array)
                 array[...] = source
         return 0
 
     def _adopt(self, name: str, buffer: ndarray) -> None:
+        """Ctrl-C may come at any line: then it is done again."""
+        self._half_adopted.add(name)
+        self._bound = lambda: None
         for buffers, fixed in zip(self._sets, self._fixed, strict=True):
             buffers[name] = buffer
             fixed.update(dict.fromkeys(self._slots[name], buffer.ctypes.data))
-        self._bound = lambda: None
+        self._half_adopted.remove(name)
 
     def _bind(self, context: ExecutionContext) -> None:
         """Tables of pointers for both directions, with the arena, weights and workers of
