@@ -82,7 +82,7 @@ def _rooms(graph: Graph, caches: Mapping[str, str]) -> dict[str, int]:
     GroupQueryAttention is read, the length is that of a Range up to the larger one of the room and
     the number of tokens."""
     pairs = [(graph.types[v].dims, graph.types[o].dims) for v, o in caches.items()]
-    lengths = {
+    lengths: dict[object, int] = {
         new: old
         for a, b in pairs
         if len(a) == len(b)
