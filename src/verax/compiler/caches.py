@@ -81,10 +81,10 @@ def _rooms(graph: Graph, caches: Mapping[str, str]) -> dict[str, int]:
     """Room by `Max` node (its output) of which a cache's new length is the value: as
     GroupQueryAttention is read, the length is that of a Range up to the larger one of the room and
     the number of tokens."""
-    pairs = [(graph.types[v].dims, graph.types[o].dims) for v, o in caches.items()]
+    dims = [(graph.types[v].dims, graph.types[o].dims) for v, o in caches.items()]
     lengths: dict[object, int] = {
         new: old
-        for a, b in pairs
+        for a, b in dims
         if len(a) == len(b)
         for old, new in zip(a, b, strict=True)
         if isinstance(old, int) and not isinstance(new, int)
