@@ -100,13 +100,14 @@ class ExecutionContext:
         self._sized = None
         if sized.arena_bytes > self.arena.nbytes:
             self.arena = aligned_zeros(sized.arena_bytes)
-            self.pointers[CTX_ARENA] = self.arena.ctypes.data
-            self._status = self.arena[: len(self._passed)].data
         else:
             self.arena[len(self._passed) : sized.kept_bytes] = 0
+        # Outside of the branch: Ctrl-C may have come behind a new arena.
+        self.pointers[CTX_ARENA] = self.arena.ctypes.data
+        self._status = self.arena[: len(self._passed)].data
         self.kept_bytes = max(sized.kept_bytes, len(self._passed))
-        self._input_specs = _with_shapes(self.binary.inputs, sized.inputs)
-        self._output_specs = _with_shapes(self.binary.outputs, sized.outputs)
+        self._input_specs = with_shapes(self.binary.inputs, sized.inputs)
+        self._output_specs = with_shapes(self.binary.outputs, sized.outputs)
         self.pointers[self._table_slot] = sized.table.ctypes.data
         self._sized = sized
 
@@ -234,9 +235,10 @@ class ExecutionContext:
         return BoundPython(step, self._python_call, self.arena, self.binary.weight_regions())
 
 
-def _with_shapes(
+def with_shapes(
     signatures: Sequence[Signature], shapes: Sequence[tuple[int, ...]]
 ) -> list[ArraySpec]:
+    """The types of arrays, for one set of open sizes."""
     return [
         (name, shape, dtype)
         for (name, _, dtype), shape in zip(types_of(signatures), shapes, strict=True)
