@@ -6,13 +6,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import numpy as np
 
 from verax.base.compile_options import COMPILED_AS_USUAL, CompilationKeywords, CompilationOptions
 from verax.base.errors import UsageError
 from verax.base.keywords import with_options
+from verax.base.lazy import deferred
 from verax.base.options import changed
 from verax.base.tensors import inputs_by_name, is_tensor
 from verax.compiler.artifacts.cache import default_cache
@@ -21,10 +22,15 @@ from verax.compiler.artifacts.save import read_recipe, save
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiler.compile import compile_as
 from verax.compiler.executable import Executable
-from verax.compiler.pipeline.recipe import follow, require_same
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
 from verax.loading import load
+
+if TYPE_CHECKING:
+    from verax.compiler.pipeline.recipe import follow, require_same
+else:  # only followed recipes need it
+    follow = deferred("verax.compiler.pipeline.recipe:follow")
+    require_same = deferred("verax.compiler.pipeline.recipe:require_same")
 
 Network: TypeAlias = Any
 """A `Model`, a `Graph`, a path, or an object that `load` reads."""

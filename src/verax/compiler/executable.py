@@ -11,7 +11,7 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,21 +19,26 @@ from verax.base import memory
 from verax.base.arrays import as_arrays
 from verax.base.deprecation import renamed_property
 from verax.base.errors import InputError, VeraxError
+from verax.base.lazy import deferred
 from verax.base.notebooks import of_text
 from verax.base.tensors import named_inputs
-from verax.compiler.describe.step_times import profile_of
 from verax.compiler.specialize import Specialized, Specializer, reference_call
 from verax.ir.graph import Graph, reinfer
 from verax.ir.types import DType, TensorType
-from verax.records.certificate import Certificate
 from verax.records.plan import Plan
-from verax.records.profile import Profile
 from verax.records.recipe import Recipe
-from verax.records.trace import Trace
 from verax.reference.evaluate import bind_symbols
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.stateful import Arrays, StatefulExecutable
+
+if TYPE_CHECKING:
+    from verax.compiler.describe.step_times import profile_of
+    from verax.records.certificate import Certificate
+    from verax.records.profile import Profile
+    from verax.records.trace import Trace
+else:
+    profile_of = deferred("verax.compiler.describe.step_times:profile_of")
 
 MAX_OPEN = 8
 """Programs of open sizes that it keeps: each serves the sizes for which its conditions hold. Sizes

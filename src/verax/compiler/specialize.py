@@ -10,25 +10,19 @@ import dataclasses
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from verax.base import memory
 from verax.base.errors import UnsupportedError
 from verax.base.forks import on_fork
+from verax.base.lazy import deferred
 from verax.base.printing import OneLine
 from verax.base.settings import Settings
 from verax.compiler.artifacts.cache import ProgramCache, is_cached
-from verax.compiler.artifacts.notes import notes_of
 from verax.compiler.artifacts.saved_program import calls_of
 from verax.compiler.kernels.target import Target
-from verax.compiler.pipeline.levels import CLASSES, Change, run_passes
-from verax.compiler.pipeline.recipe import follow, network_hash, recipe_of, require_same
-from verax.compiler.place.calls import ReferenceCall, ScheduleOf
-from verax.compiler.place.program import LoweredProgram, lower
-from verax.compiler.plan.steps import Decisions
-from verax.compiler.tune.lookup import ScheduleLookup, Tuned
 from verax.ir.assumptions import Assumptions, NotOpenError, assumed_sizes, assuming
 from verax.ir.dim import symbol
 from verax.ir.graph import Graph
@@ -36,7 +30,6 @@ from verax.ir.graph import specialize as open_graph
 from verax.ir.types import TensorType
 from verax.records.plan import Plan
 from verax.records.recipe import Recipe
-from verax.records.trace import Trace
 from verax.reference.evaluate import evaluate_node
 from verax.reference.sizes import output_bytes
 from verax.runtime.foreign_program import load_program
@@ -44,6 +37,28 @@ from verax.runtime.open_sizes import OpenSizes
 from verax.runtime.program import Program
 from verax.runtime.program_binary import ProgramBinary
 from verax.runtime.state_buffers import StateBuffers, state_buffers_of
+
+if TYPE_CHECKING:
+    from verax.compiler.artifacts.notes import notes_of
+    from verax.compiler.pipeline.levels import Change, classes_at, run_passes
+    from verax.compiler.pipeline.recipe import follow, network_hash, recipe_of, require_same
+    from verax.compiler.place.calls import ScheduleOf
+    from verax.compiler.place.program import LoweredProgram, lower
+    from verax.compiler.plan.steps import Decisions
+    from verax.compiler.tune.lookup import ScheduleLookup, Tuned
+    from verax.records.trace import Trace
+
+    decisions_of = Decisions.of
+else:  # what makes programs: one from the cache starts without it
+    notes_of = deferred("verax.compiler.artifacts.notes:notes_of")
+    classes_at = deferred("verax.compiler.pipeline.levels:classes_at")
+    run_passes = deferred("verax.compiler.pipeline.levels:run_passes")
+    follow = deferred("verax.compiler.pipeline.recipe:follow")
+    network_hash = deferred("verax.compiler.pipeline.recipe:network_hash")
+    recipe_of = deferred("verax.compiler.pipeline.recipe:recipe_of")
+    require_same = deferred("verax.compiler.pipeline.recipe:require_same")
+    lower = deferred("verax.compiler.place.program:lower")
+    decisions_of = deferred("verax.compiler.plan.steps:Decisions.of")
 
 MANY_BYTES = 16 << 20
 """Of constants that passes rewrote: fewer are held for whoever asks how a program was made."""
@@ -242,7 +257,7 @@ class Specializer:
 
     def _decisions(self, done: int) -> Decisions:
         """What may still be decided after so many rewrites."""
-        return Decisions.of(self.settings, CLASSES[self.settings.opt_level], done)
+        return decisions_of(self.settings, classes_at(self.settings.opt_level), done)
 
     def _from_cache_entry(
         self, entry: tuple[ProgramBinary, dict[str, Any]] | None, graph: Graph, network: str
@@ -317,7 +332,7 @@ def _arena_bytes(binary: ProgramBinary) -> int:
 
 
 def _require_native(lowered: LoweredProgram) -> None:
-    slow = [f"{s.label}: {s.reason}" for s in lowered.steps if isinstance(s, ReferenceCall)]
+    slow = lowered.reasons
     if slow:
         more = f"; and {len(slow) - 1} more" if len(slow) > 1 else ""
         raise UnsupportedError(
