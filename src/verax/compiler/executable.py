@@ -23,7 +23,8 @@ from verax.base.lazy import deferred
 from verax.base.notebooks import of_text
 from verax.base.tensors import named_inputs
 from verax.compiler.specialize import Specialized, Specializer, reference_call
-from verax.ir.graph import Graph, reinfer
+from verax.ir.deferred import is_released, reinferred
+from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
 from verax.records.plan import Plan
 from verax.records.recipe import Recipe
@@ -79,11 +80,17 @@ class Executable(StatefulExecutable):
         if all(self.graph.types[v].is_static for v in self.graph.inputs) and not self._by_value:
             self._specialize({v: self.graph.types[v].shape for v in self.graph.inputs}, {})
 
+    @property
+    def is_decided_by_shapes(self) -> bool:
+        """True if no input's value decides sizes."""
+        return not self._by_value
+
     def release_translations(self) -> None:
         """See `Specialized.release_translation`."""
         with self._lock:
             for bound in self._programs.values():
                 bound.specialized.release_translation()
+            self.specializer.release(self.graph)
 
     def renew_in_child(self) -> None:
         """See `base.forks`: a program that another thread was making is made again."""
@@ -246,6 +253,7 @@ class Executable(StatefulExecutable):
                 self._programs.move_to_end(key)
             else:
                 bound = self._bound_for(key, shapes, values, sizes or {})
+                self.specializer.release(self.graph)
             self._last = (key, bound)
         return bound
 
@@ -307,7 +315,7 @@ class Executable(StatefulExecutable):
     def _at(self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]) -> Graph:
         """The network with these shapes."""
         types = {v: TensorType(self.graph.types[v].dtype, s) for v, s in shapes.items()}
-        return reinfer(self.graph, types, values)
+        return reinferred(self.graph, types, values)
 
     def _drop_oldest(self) -> None:
         """Drop the program that was used longest ago; warn at the first."""
@@ -334,8 +342,11 @@ def leaves_symbols_open(graph: Graph) -> bool:
 def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
     """Graph inputs whose values set shapes: small integer tensors that type rules ask for.
 
-    A program is specialized for their values, as it is for shapes.
+    A program is specialized for their values, as it is for shapes. A graph whose nodes are not read
+    yet has none (`frontends.origin`).
     """
+    if is_released(graph):
+        return ()
     from_input: dict[str, frozenset[str]] = {v: frozenset([v]) for v in graph.inputs}
     defining: set[str] = set()
     for node in graph.nodes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,13 +21,14 @@ from verax.base.forks import on_fork
 from verax.base.lazy import deferred
 from verax.base.printing import OneLine
 from verax.base.settings import Settings
-from verax.compiler.artifacts.cache import ProgramCache, is_cached
+from verax.compiler.artifacts.cache import ProgramCache, entry_name, is_cached
 from verax.compiler.artifacts.saved_program import calls_of
 from verax.compiler.kernels.target import Target
 from verax.ir.assumptions import Assumptions, NotOpenError, assumed_sizes, assuming
+from verax.ir.deferred import DeferredGraph, release
+from verax.ir.deferred import with_symbols as open_graph
 from verax.ir.dim import symbol
 from verax.ir.graph import Graph
-from verax.ir.graph import specialize as open_graph
 from verax.ir.types import TensorType
 from verax.records.plan import Plan
 from verax.records.recipe import Recipe
@@ -118,15 +120,18 @@ class Specialized(OneLine):
         return self._translate()
 
     def release_translation(self) -> None:
-        """Forget how it was made, where that holds many rewritten constants: the program has them
-        packed. Who asks afterwards has it made again."""
+        """Forget how it was made, where that holds many rewritten constants, and what it was made
+        from, where that can be had again: the program has them packed. Who asks afterwards has it
+        made again."""
         translation: Translation | None = self.__dict__.get("translation")
         if translation is not None:
             graphs = (translation.graph, translation.lowered.graph)
             arrays = {id(a): a for graph in graphs for a in graph.constants.values()}
-            held_by_source = set(map(id, self.source.constants.values()))
+            stays = not isinstance(self.source, DeferredGraph)
+            held_by_source = set(map(id, self.source.constants.values())) if stays else set()
             if sum(a.nbytes for i, a in arrays.items() if i not in held_by_source) > MANY_BYTES:
                 del self.__dict__["translation"]
+        release(self.source)
 
     @property
     def graph(self) -> Graph:
@@ -174,16 +179,19 @@ class Specializer:
         recipe: Recipe | None = None,
         cache: ProgramCache | None = None,
         tuned: Tuned | None = None,
+        origin: str = "",
     ) -> None:
         """recipe: what every program must promise; its options take the place of the settings'.
         cache: where programs are looked for before they are made, and kept. tuned: schedules that
-        measuring found; they change no bit."""
+        measuring found; they change no bit. origin: decides the network, where it was read
+        from files (`frontends.origin`): its hash need not be computed then if the cache has it."""
         self.settings = settings if recipe is None else follow(recipe, settings)
         self._required_recipe = recipe
         self._cache = cache if is_cached(self.settings) else None
         self.opens = self.settings.open_sizes and is_cached(self.settings) and recipe is None
         """Whether programs may be made for many sizes: not while looking for a fault."""
         self._tuned = tuned if is_cached(self.settings) else None
+        self._origin = origin
         self._constant_hashes: dict[int, tuple[np.ndarray, str]] = {}
         self.target = Target.named(settings.target)
         self.opens &= self.target.runs_here()  # elsewhere a process is started for each program
@@ -198,10 +206,8 @@ class Specializer:
         `CompileError` where the recipe cannot be followed.
         """
         with memory.limited(self.settings.memory or None):
-            for node in graph.nodes:
-                size = output_bytes(graph.output_types(node))
-                memory.require(size, "what this node gives", node.place)
             if self._cache is None:
+                _require_memory(*_largest(graph))
                 return self._compile(graph)
             network, key = self._key(graph, values)
             specialized = self._from_cache_entry(self._cache.program(key), graph, network)
@@ -219,12 +225,41 @@ class Specializer:
             return self._from_cache_entry(self._cache.program(key), graph, network)
 
     def _key(self, graph: Graph, values: Mapping[str, np.ndarray]) -> tuple[str, str]:
-        """The hash of a network, and the name of its program in the cache."""
+        """The hash of a network, and the name of its program in the cache. Raises `InputError`
+        where a node would give more than is allowed."""
         assert self._cache is not None
-        network = network_hash(graph, self._constant_hashes)
         decisive = {name: value.tobytes() for name, value in values.items()}
+        network, size, location = self._network(graph, decisive)
+        _require_memory(size, location)
         schedules = "" if self._tuned is None else self._tuned.digest
         return network, self._cache.key(network, decisive, self.target, self.settings, schedules)
+
+    def _network(self, graph: Graph, values: Mapping[str, bytes]) -> tuple[str, int, str]:
+        """The hash of a network, the most bytes that a node gives, and which one; of a
+        network that was read from files they are kept."""
+        assert self._cache is not None
+        name = ""
+        if self._origin:
+            types = [f"{v}: {graph.types[v]}" for v in graph.inputs]
+            decisive = [f"{v} = {value.hex()}" for v, value in values.items()]
+            name = entry_name("network", self._origin, *types, *decisive)
+            text = self._cache.text(name)
+            if text is not None:
+                network, size, location = json.loads(text)
+                return network, size, location
+        size, location = _largest(graph)
+        _require_memory(size, location)
+        network = network_hash(graph, self._constant_hashes)
+        if name:
+            self._cache.keep_text(name, json.dumps([network, size, location]))
+        return network, size, location
+
+    def release(self, graph: Graph) -> None:
+        """Give up the constants of the network, where they can be had again."""
+        if isinstance(graph, DeferredGraph) and not graph.is_released:
+            self._constant_hashes.clear()
+            graph.release()
+            memory.give_back()
 
     def specialize_open(self, graph: Graph, sizes: Mapping[str, int]) -> Specialized | None:
         """The program of `graph` for all sizes of its symbols that decide as `sizes` do; None where
@@ -315,6 +350,18 @@ class Specializer:
             lowered = lower(optimized, self.target, settings, decisions=decisions, tuned=lookup)
         tuning = "" if lookup is None else lookup.summary
         return Translation(optimized, lowered, trace.then(lowered.trace), tuple(changes), tuning)
+
+
+def _largest(graph: Graph) -> tuple[int, str]:
+    """The most bytes that a node gives, and its place."""
+    sizes = [(output_bytes(graph.output_types(node)), i) for i, node in enumerate(graph.nodes)]
+    size, i = max(sizes, default=(0, -1), key=lambda pair: pair[0])
+    return size, graph.nodes[i].place if sizes else ""
+
+
+def _require_memory(size: int, location: str) -> None:
+    """Raises `InputError` where a node would give more than is allowed."""
+    memory.require(size, "what this node gives", location)
 
 
 def _require_sizes_from(graph: Graph, sizes: Mapping[str, int]) -> None:

@@ -25,10 +25,13 @@ import os
 import stat
 import struct
 from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from verax.base.cores import deciding
 from verax.base.errors import ModelError
 from verax.base.files import atomic_write
 from verax.base.reading import mapped_bytes, private_bytes
@@ -43,6 +46,8 @@ MAGIC = b"VERAX\x00VX"
 VERSION = 6
 BLOCK = ".weights"
 """Ends the name of the file of a block."""
+HASHED_BY_ONE = 4 << 20
+"""Bytes of blocks that one thread checks sooner than several are started."""
 SECTIONS = ("code", "weights", "state")
 _PREFIX = struct.Struct("<8sII32s")
 _HEADER_LIMIT = 1 << 26
@@ -113,20 +118,36 @@ def _is_file_of(path: str, nbytes: int) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_size == nbytes
 
 
-def load_block(folder: str | os.PathLike[str], size: int, digest: str, key: str) -> WeightBlock:
-    """The block of an entry, which lies beside it: of this process, else its file, mapped.
+def load_blocks(
+    folder: str | os.PathLike[str], records: Sequence[BlockRecord], keys: Sequence[str]
+) -> list[WeightBlock]:
+    """The blocks of an entry, which lie beside it: of this process, else their files, mapped.
 
     Raises `ModelError` when there is no such file or it is damaged.
     """
-    cached = WEIGHTS.find(digest=digest)
-    if cached is not None:
-        return WEIGHTS.add(cached, key)
-    path = os.path.join(folder, digest + BLOCK)
+    loaded = [WEIGHTS.find(digest=record.sha256) for record in records]
+    missing = [record for record, block in zip(records, loaded) if block is None]
+    threads = deciding().threads if sum(r.size for r in missing) > HASHED_BY_ONE else 1
+    if threads > 1:  # hashing them takes longer than all else
+        with import_module("concurrent.futures").ThreadPoolExecutor(threads) as pool:
+            read = list(pool.map(partial(_mapped_block, folder), missing))
+    else:
+        read = [_mapped_block(folder, record) for record in missing]
+    mapped = dict(zip((record.sha256 for record in missing), read))
+    return [
+        WEIGHTS.add(block or mapped[record.sha256], key)
+        for record, block, key in zip(records, loaded, keys, strict=True)
+    ]
+
+
+def _mapped_block(folder: str | os.PathLike[str], record: BlockRecord) -> WeightBlock:
+    path = os.path.join(folder, record.sha256 + BLOCK)
     data = mapped_bytes(path, error=ModelError)
-    if len(data) != size or hashlib.sha256(data).hexdigest() != digest:
-        os.unlink(path)  # or it would be taken for the block by who writes one
+    if len(data) != record.size or hashlib.sha256(data).hexdigest() != record.sha256:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # or it would be taken for the block by who writes one
         raise _damaged(path, "a block of its weights does not match its checksum")
-    return WEIGHTS.add(WeightBlock(np.frombuffer(data, np.uint8), digest), key)
+    return WeightBlock(np.frombuffer(data, np.uint8), record.sha256)
 
 
 def load_binary(
@@ -136,7 +157,7 @@ def load_binary(
     not reach them.
 
     trust: the key that must have signed the file. entry: it is this entry of a cache, which is
-    Verax's own (`reading.mapped_bytes`), and its weights are mapped (`load_block`). Raises
+    Verax's own (`reading.mapped_bytes`), and its weights are mapped (`load_blocks`). Raises
     `ModelError` when the file is damaged, contradicts itself or is of another format version,
     `TrustError` when it is not signed by `trust`. The file holds machine code: load only files you
     would also run as programs.
@@ -169,10 +190,7 @@ def load_binary(
         sections, end = _sections(data, len(covered), header.sections)
         if entry:
             folder = os.path.dirname(location)
-            blocks = [
-                load_block(folder, one.size, one.sha256, key)
-                for one, key in zip(header.blocks, header.keys, strict=True)
-            ]
+            blocks = load_blocks(folder, header.blocks, header.keys)
         else:
             blocks, end = _blocks(data, end, header.blocks)
         _must_end(data, end)

@@ -27,13 +27,14 @@ import warnings
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-import platformdirs
 
+from verax.base.caching import FOLDER, SIZE, caching_is_off
 from verax.base.errors import ModelError, UsageError, VeraxError
 from verax.base.files import atomic_write
 from verax.base.memory import parse_bytes
@@ -46,10 +47,7 @@ from verax.runtime.program_binary import ProgramBinary
 from verax.runtime.vx import BLOCK, load_binary, save_binary, save_block
 from verax.runtime.weight_blocks import WeightBlock
 
-FOLDER, SIZE = "VERAX_CACHE", "VERAX_CACHE_SIZE"
-"""Environment variables: the folder, or "off"; the most bytes that it may hold, such as 8G."""
 DEFAULT_SIZE = 4 << 30
-OFF = ("off", "0", "no", "false")
 PROGRAM, CERTIFICATE = ".vx", ".json"
 PRIVATE = 0o600
 """Rights of an entry, whatever the user's usual ones are."""
@@ -91,7 +89,7 @@ class ProgramCache:
             "made by": build_digest(),
             "network": network,
             "values": {name: value.hex() for name, value in values.items()},
-            "target": [target.name, target.triple, target.cpu, target.features],
+            "target": [target.name, target.cpu, target.features],
             "level": settings.opt_level,
             "threads": settings.thread_count,
             "passes": [settings.disable, settings.require, settings.passes, settings.keep_exact],
@@ -236,17 +234,29 @@ def default_cache() -> ProgramCache | None:
     VERAX_CACHE names a folder or is "off"; without it the user's folder for caches is taken.
     VERAX_CACHE_SIZE limits it. Raises `UsageError` when that is no size.
     """
-    folder = os.environ.get(FOLDER, "")
-    if folder.lower() in OFF:
+    if caching_is_off():
         return None
+    folder = os.environ.get(FOLDER, "")
     size_text = os.environ.get(SIZE, "")
     limit = parse_bytes(size_text) if size_text else DEFAULT_SIZE
-    path = Path(folder) if folder else Path(platformdirs.user_cache_dir("verax")) / "programs"
+    path = Path(folder) if folder else Path(_user_folder()) / "programs"
     cache = ProgramCache(path, limit)
     if not folder and not path.is_absolute():
         cache._warn("this user has no home folder")
         return None
     return cache
+
+
+def _user_folder() -> str:
+    """The user's folder for Verax's caches."""
+    folders = import_module("platformdirs")  # not needed where the environment names a folder
+    folder: str = folders.user_cache_dir("verax")
+    return folder
+
+
+def entry_name(*decides: str) -> str:
+    """The name of an entry whose content these texts and Verax's own source decide."""
+    return hashlib.sha256(json.dumps([build_digest(), *decides]).encode()).hexdigest()
 
 
 @cache

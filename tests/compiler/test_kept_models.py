@@ -1,0 +1,272 @@
+"""A model's file whose programs are kept: not parsed again, held no longer than it is needed, and
+never taken for another."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import verax
+from verax import compiling, loading
+from verax.base.errors import InputError, ModelError
+from verax.base.reading import file_sha256, recording
+from verax.compiler import specialize
+from verax.compiler.artifacts import cache as caching
+from verax.frontends.deferred_model import REMARKS, DeferredModel
+from verax.frontends.model import Model
+from verax.frontends.onnx import load_onnx
+from verax.ir.deferred import DeferredGraph
+from verax.onnx_format import state
+
+X = {"x": np.random.default_rng(3801).standard_normal((3, 5), np.float32)}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where programs are kept."""
+    monkeypatch.setenv("VERAX_CACHE", str(tmp_path / "programs"))
+    return tmp_path
+
+
+def network(seed: int = 7, rows: int | str = 3) -> onnx.ModelProto:
+    """y = relu(x @ w) + b, w [5, 11]."""
+    rng = np.random.default_rng(seed)
+    arrays = {"w": rng.standard_normal((5, 11)), "b": rng.standard_normal(11)}
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["p"], "product"),
+            helper.make_node("Relu", ["p"], ["r"], "positive"),
+            helper.make_node("Add", ["r", "b"], ["y"], "shifted"),
+        ],
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, 5])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, 11])],
+        [numpy_helper.from_array(a.astype(np.float32), v) for v, a in arrays.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def saved(path: Path, model: onnx.ModelProto, external: bool = False) -> Path:
+    """The path of a model that was written there."""
+    if external:
+        onnx.save(
+            model, path, save_as_external_data=True, location=f"{path.name}.data", size_threshold=0
+        )
+    else:
+        onnx.save(model, path)
+    return path
+
+
+def answer(path: Path, **options: object) -> bytes:
+    """What the compiled file gives for X."""
+    return verax.compile(path, threads=1, **options).run(X)["y"].tobytes()
+
+
+def never(*arguments: object, **named: object) -> object:
+    raise AssertionError("this was not needed")
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_the_second_time_the_nodes_are_not_read(
+    folder: Path, external: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved(folder / "net.onnx", network(), external)
+    wanted = answer(path)
+    monkeypatch.setattr("verax.frontends.onnx.load_onnx", never)
+    monkeypatch.setattr(specialize, "lower", never)
+    model = verax.load(path)
+    assert isinstance(model, DeferredModel)
+    exe = verax.compile(model, threads=1)
+    assert exe.run(X)["y"].tobytes() == wanted == answer(path)
+    assert (repr(exe), exe.inputs, exe.outputs) == (repr(exe), model.inputs, model.outputs)
+
+
+PROGRAM = """
+import sys
+import numpy as np
+import verax
+
+exe = verax.compile(sys.argv[1], threads=1)
+exe.run({"x": np.ones((3, 5), np.float32)})
+print(*sorted(sys.modules))
+"""
+
+
+def test_another_process_needs_neither_operators_nor_onnx_nor_llvm(folder: Path) -> None:
+    path = saved(folder / "net.onnx", network())
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(path)], capture_output=True, text=True, check=True
+        ).stdout.split()
+        for _ in range(2)
+    ]
+    unneeded = {"onnx", "verax.ops", "llvmlite.binding", "verax.compiler.place.program"}
+    assert unneeded <= set(runs[0]), "the first one compiles"
+    assert not unneeded & set(runs[1])
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_another_content_is_another_network(folder: Path, external: bool) -> None:
+    path = saved(folder / "net.onnx", network(), external)
+    first = answer(path)
+    saved(path, network(seed=8), external)
+    assert not isinstance(verax.load(path), DeferredModel)
+    changed = answer(path)
+    assert changed != first
+    assert changed == answer(path, cache=False)
+    saved(path, network(), external)
+    assert answer(path) == first
+
+
+def test_one_bit_of_a_file_beside_it_counts(folder: Path) -> None:
+    path = saved(folder / "net.onnx", network(), external=True)
+    first = answer(path)
+    data = folder / "net.onnx.data"
+    content = bytearray(data.read_bytes())
+    content[3] ^= 0x80  # a sign
+    data.write_bytes(content)
+    assert not isinstance(verax.load(path), DeferredModel)
+    assert answer(path) == answer(path, cache=False) != first
+    data.unlink()
+    with pytest.raises(ModelError, match=r"net\.onnx\.data"):
+        verax.load(path)
+
+
+def test_another_version_reads_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(folder / "net.onnx", network())
+    answer(path)
+    assert isinstance(verax.load(path), DeferredModel)
+    monkeypatch.setattr(caching, "build_digest", lambda: "another")
+    assert not isinstance(verax.load(path), DeferredModel)
+
+
+def test_sizes_given_when_it_is_loaded_are_part_of_it(folder: Path) -> None:
+    path = saved(folder / "net.onnx", network(rows="n"))
+    verax.compile(verax.load(path, shapes={"n": 3}), threads=1)
+    assert not isinstance(verax.load(path), DeferredModel)
+    assert not isinstance(verax.load(path, shapes={"n": 4}), DeferredModel)
+    model = verax.load(path, shapes={"n": 3})
+    assert isinstance(model, DeferredModel)
+    assert str(model.inputs["x"]) == "float32[3, 5]"
+
+
+def test_programs_for_open_sizes_are_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(folder / "net.onnx", network(rows="n"))
+    inputs = [X, {"x": np.random.default_rng(3802).standard_normal((4, 5), np.float32)}]
+    wanted = [verax.compile(path, threads=1).run(one)["y"] for one in inputs]
+    monkeypatch.setattr(specialize, "lower", never)
+    exe = verax.compile(path, threads=1)
+    found = [exe.run(one)["y"] for one in inputs]
+    assert [a.tobytes() for a in found] == [a.tobytes() for a in wanted]
+    with pytest.raises(InputError, match="axis 1 has size 6, the model takes 5"):
+        exe.run({"x": np.ones((2, 6), np.float32)})
+
+
+def test_what_is_asked_for_later_is_that_of_the_file(folder: Path) -> None:
+    path = saved(folder / "net.onnx", network())
+    whole = verax.load(path)
+    verax.compile(whole, threads=1)
+    model = verax.load(path)
+    assert isinstance(model, DeferredModel)
+    assert repr(model) == repr(whole)
+    assert model.graph == whole.graph and str(model) == str(whole)
+    assert (model.ledger, model.modules, model.metadata) == (
+        whole.ledger, whole.modules, whole.metadata,
+    )  # fmt: skip
+    renamed = dataclasses.replace(verax.load(path).graph, name="another")
+    assert (renamed.name, renamed.nodes) == ("another", whole.graph.nodes)
+    assert (model.source, model.format, model.stamp) == (whole.source, whole.format, whole.stamp)
+    assert verax.check(model, "verax:O1").kind in ("identical", "rounding")
+    for twin in (copy.deepcopy(verax.load(path)), pickle.loads(pickle.dumps(verax.load(path)))):
+        assert twin.graph == whole.graph
+
+
+def test_a_file_that_changed_meanwhile_is_told(folder: Path) -> None:
+    path = saved(folder / "net.onnx", network())
+    exe = verax.compile(path, threads=1)
+    model = verax.load(path)
+    saved(path, network(seed=8))
+    with pytest.raises(ModelError, match="has changed since it was loaded"):
+        print(model.graph.nodes)
+    path.unlink()
+    with pytest.raises(ModelError, match="is gone or has changed"):
+        print(model.ledger)
+    assert exe.run(X)["y"].shape == (3, 11)  # the program is there
+
+
+def test_constants_are_given_up_and_read_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "MANY_BYTES", 0)
+    path = saved(folder / "net.onnx", network(rows="n"))
+    kept = verax.load(path)
+    exe = verax.compile(kept, threads=1)
+    exe.run(X)
+    assert isinstance(exe.graph, DeferredGraph) and exe.graph.is_released
+    assert exe.graph.full_graph() is kept.graph, "somebody holds it"
+    other = verax.compile(path, threads=1)
+    other.run(X)
+    assert isinstance(other.graph, DeferredGraph) and other.graph.is_released
+    assert other.graph.full_graph() == kept.graph
+    other.run({"x": np.ones((4, 5), np.float32)})
+    assert other.graph.is_released, "a program for another size was made"
+    assert other.profile(X, runs=1).steps
+    assert exe.recipe == other.recipe
+
+
+def test_a_limit_of_memory_holds_for_what_is_kept(folder: Path) -> None:
+    path = saved(folder / "net.onnx", network())
+    answer(path)
+    with pytest.raises(InputError, match=r"would take 132 bytes.*100 bytes"):
+        answer(path, memory=100)
+
+
+def test_a_reader_that_has_something_to_say_says_it_each_time(folder: Path) -> None:
+    proto = network()
+    proto.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 12
+    path = saved(folder / "net.onnx", proto)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="which is what is computed"):
+            model = verax.load(path)
+        assert REMARKS & model.metadata.keys()
+        verax.compile(model, threads=1)
+    assert {state.NOTE, state.STATE, state.WRITTEN} <= REMARKS
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"companions": {}, "types": {"x": "float99"}}'])
+def test_a_record_that_is_none_is_not_taken(folder: Path, text: str) -> None:
+    path = saved(folder / "net.onnx", network())
+    wanted = answer(path)
+    cache = caching.default_cache()
+    assert cache is not None
+    cache.keep_text(loading.record_name(file_sha256(path), "{}"), text)
+    assert not isinstance(verax.load(path), DeferredModel)
+    assert answer(path) == wanted
+
+
+def test_nothing_is_hashed_where_nothing_is_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VERAX_CACHE", "off")
+    monkeypatch.setattr(loading, "file_sha256", never)
+    model = verax.load(saved(folder / "net.onnx", network()))
+    assert isinstance(model, Model)
+    assert model.origin is None
+
+
+def test_what_is_recorded_are_the_bytes_that_were_read(folder: Path) -> None:
+    path = saved(folder / "net.onnx", network(), external=True)
+    with recording() as files:
+        load_onnx(path)
+    names = {Path(name).name: digest for name, digest in files.items()}
+    wanted = {name: file_sha256(folder / name) for name in ("net.onnx", "net.onnx.data")}
+    assert names == wanted
