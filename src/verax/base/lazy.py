@@ -41,7 +41,7 @@ def deferred(home: str) -> Any:
     module, _, path = home.partition(":")
 
     def call(*arguments: Any, **named: Any) -> Any:
-        function = import_module(module)
+        function: Any = import_module(module)
         for name in path.split("."):
             function = getattr(function, name)
         return function(*arguments, **named)
