@@ -19,7 +19,7 @@ from verax.base.caching import caching_is_off
 from verax.base.errors import UsageError, VeraxError
 from verax.base.reading import file_sha256, recording, stamp
 from verax.base.tensors import is_from, is_function, tensors_in
-from verax.formats import MXNET, ONNX, PYTORCH, TENSORFLOW, VX, format_of
+from verax.formats import MXNET, ONNX, PYTORCH, TENSORFLOW, TFLITE, VX, Format, format_of
 
 if TYPE_CHECKING:
     from verax.compiler.artifacts.saved_program import SavedExecutable
@@ -120,7 +120,7 @@ def load(
     }
     options = {name: value for name, value in named_options.items() if value is not None}
     before = stamp(source)
-    reading = _Reading.of(source, shapes) if file_format is ONNX and not options else None
+    reading = _Reading.of(file_format, source, shapes) if not options else None
     if reading is not None:
         cached = reading.cached_model(before)
         if cached is not None:
@@ -194,24 +194,27 @@ class _Hashing(threading.Thread):
 
 
 class _Reading:
-    """Reading an ONNX file that a cache may know: who compiled it left a record, so that its nodes
-    need not be read before a kept program runs."""
+    """Reading a file that a cache may know: who compiled it left a record, so that its nodes need
+    not be read before a kept program runs."""
 
-    def __init__(self, path: str, shapes: Any, options: str) -> None:
-        self.path, self.shapes, self.options = path, shapes, options
+    def __init__(self, file_format: Format, path: str, shapes: Any, options: str) -> None:
+        self.file_format, self.path, self.shapes = file_format, path, shapes
+        self.options = options
 
     @staticmethod
     def of(
-        source: str | os.PathLike[str], shapes: Mapping[str, Sequence[int | None] | int] | None
+        file_format: Format,
+        source: str | os.PathLike[str],
+        shapes: Mapping[str, Sequence[int | None] | int] | None,
     ) -> _Reading | None:
-        """None where programs are not kept."""
-        if caching_is_off():
+        """None where programs are not kept, and for formats that find files by themselves."""
+        if caching_is_off() or file_format not in (ONNX, PYTORCH, TFLITE):
             return None
         try:
-            options = json.dumps(shapes or {}, sort_keys=True)
+            options = json.dumps([file_format.name, shapes or {}], sort_keys=True)
         except (TypeError, ValueError):
             return None
-        return _Reading(os.fspath(source), shapes, options)
+        return _Reading(file_format, os.fspath(source), shapes, options)
 
     def cached_model(self, before: tuple[object, ...]) -> Model | None:
         """The model by its record, which nothing but its file's bytes led to; None without one.
@@ -244,7 +247,7 @@ class _Reading:
     def model(self) -> Model:
         """The model from its file, and the bytes that it was read from."""
         with recording() as files:
-            model: Model = ONNX.read(self.path, shapes=self.shapes)
+            model: Model = self.file_format.read(self.path, shapes=self.shapes)
         origins = import_module(ORIGIN)
         digests = origins.files_of(self.path, files)
         if digests is None:
@@ -254,5 +257,5 @@ class _Reading:
 
     def _read(self) -> Model:
         """The model once more."""
-        model: Model = ONNX.read(os.path.abspath(self.path), shapes=self.shapes)
+        model: Model = self.file_format.read(os.path.abspath(self.path), shapes=self.shapes)
         return model

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,7 @@ from verax.frontends.onnx import load_onnx
 from verax.ir.deferred import DeferredGraph
 from verax.onnx_format import state
 
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 X = {"x": np.random.default_rng(3801).standard_normal((3, 5), np.float32)}
 
 
@@ -88,6 +90,23 @@ def test_the_second_time_the_nodes_are_not_read(
     exe = verax.compile(model, threads=1)
     assert exe.run(X)["y"].tobytes() == wanted == answer(path)
     assert (repr(exe), exe.inputs, exe.outputs) == (repr(exe), model.inputs, model.outputs)
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("digits.tflite", {}), ("digits.pt2", {"s40": 2})])
+def test_files_of_other_formats_are_not_read_again_either(
+    folder: Path, name: str, sizes: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(shutil.copy(DIGITS / name, folder))
+    whole = verax.load(path, shapes=sizes)
+    ((value, type_),) = whole.inputs.items()
+    x = {value: np.random.default_rng(3803).random(type_.shape, np.float32)}
+    wanted = verax.compile(whole, threads=1).run(x)
+    monkeypatch.setattr(specialize, "lower", never)
+    model = verax.load(path, shapes=sizes)
+    assert isinstance(model, DeferredModel)
+    got = verax.compile(model, threads=1).run(x)
+    assert {v: a.tobytes() for v, a in got.items()} == {v: a.tobytes() for v, a in wanted.items()}
+    assert model.graph == whole.graph and model.ledger == whole.ledger
 
 
 PROGRAM = """
@@ -248,7 +267,7 @@ def test_a_record_that_is_none_is_not_taken(folder: Path, text: str) -> None:
     wanted = answer(path)
     cache = caching.default_cache()
     assert cache is not None
-    cache.keep_text(loading.record_name(file_sha256(path), "{}"), text)
+    cache.keep_text(loading.record_name(file_sha256(path), '["ONNX", {}]'), text)
     assert not isinstance(verax.load(path), DeferredModel)
     assert answer(path) == wanted
 
