@@ -18,7 +18,7 @@ from verax.base.keywords import with_options
 from verax.base.lazy import deferred
 from verax.base.options import changed
 from verax.base.tensors import inputs_by_name, is_tensor
-from verax.compiler.artifacts.cache import ProgramCache, default_cache
+from verax.compiler.artifacts.cache import RECORD, ProgramCache, default_cache
 from verax.compiler.artifacts.default_history import tuned_schedules
 from verax.compiler.artifacts.save import read_recipe, save
 from verax.compiler.artifacts.saved_program import SavedExecutable
@@ -199,4 +199,4 @@ def _keep_record(cache: ProgramCache, model: Model, exe: Executable) -> None:
     if not isinstance(model, deferred_models.DeferredModel):
         record = deferred_models.record_of(model)
         if record is not None:
-            cache.keep_text(record_name(origin.sha256, origin.options), json.dumps(record))
+            cache.keep_text(record_name(origin.sha256, origin.options), json.dumps(record), RECORD)

@@ -226,7 +226,7 @@ class _Reading:
         sha256 = digest.result()
         if cache is None or not sha256:
             return None
-        text = cache.text(record_name(sha256, self.options))
+        text = cache.text(record_name(sha256, self.options), import_module(CACHE).RECORD)
         if text is None:
             return None
         origins = import_module(ORIGIN)

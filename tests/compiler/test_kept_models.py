@@ -267,7 +267,7 @@ def test_a_record_that_is_none_is_not_taken(folder: Path, text: str) -> None:
     wanted = answer(path)
     cache = caching.default_cache()
     assert cache is not None
-    cache.keep_text(loading.record_name(file_sha256(path), '["ONNX", {}]'), text)
+    cache.keep_text(loading.record_name(file_sha256(path), '["ONNX", {}]'), text, caching.RECORD)
     assert not isinstance(verax.load(path), DeferredModel)
     assert answer(path) == wanted
 

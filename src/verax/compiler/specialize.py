@@ -21,7 +21,7 @@ from verax.base.forks import on_fork
 from verax.base.lazy import deferred
 from verax.base.printing import OneLine
 from verax.base.settings import Settings
-from verax.compiler.artifacts.cache import ProgramCache, entry_name, is_cached
+from verax.compiler.artifacts.cache import RECORD, ProgramCache, entry_name, is_cached
 from verax.compiler.artifacts.saved_program import calls_of
 from verax.compiler.kernels.target import Target
 from verax.ir.assumptions import Assumptions, NotOpenError, assumed_sizes, assuming
@@ -243,7 +243,7 @@ class Specializer:
             types = [f"{v}: {graph.types[v]}" for v in graph.inputs]
             decisive = [f"{v} = {value.hex()}" for v, value in values.items()]
             name = entry_name("network", self._origin, *types, *decisive)
-            text = self._cache.text(name)
+            text = self._cache.text(name, RECORD)
             if text is not None:
                 network, size, location = json.loads(text)
                 return network, size, location
@@ -251,7 +251,7 @@ class Specializer:
         _require_memory(size, location)
         network = network_hash(graph, self._constant_hashes)
         if name:
-            self._cache.keep_text(name, json.dumps([network, size, location]))
+            self._cache.keep_text(name, json.dumps([network, size, location]), RECORD)
         return network, size, location
 
     def release(self, graph: Graph) -> None:

@@ -6,6 +6,10 @@ entry is never out of date, and entries of other versions are merely unused unti
 the longest unused first. An entry is a .vx file, written whole or not at all, and is checked as
 one when it is read; a damaged one is dropped. Several processes may read and write at once.
 
+Of a model that was read from a file there are two small records beside its program, by the bytes of
+that file: what its inputs and outputs are, and which network it holds. With them the program is
+found before the file is parsed (`loading`).
+
 Large weights are files of their own (`runtime.vx`), named by the SHA-256 of their content, so the
 programs of a network for several sizes keep them once. One that is missing or damaged makes an
 entry a damaged one.
@@ -48,7 +52,8 @@ from verax.runtime.vx import BLOCK, load_binary, save_binary, save_block
 from verax.runtime.weight_blocks import WeightBlock
 
 DEFAULT_SIZE = 4 << 30
-PROGRAM, CERTIFICATE = ".vx", ".json"
+PROGRAM, CERTIFICATE, RECORD = ".vx", ".json", ".model"
+"""How files of programs, certificates and records of models end."""
 PRIVATE = 0o600
 """Rights of an entry, whatever the user's usual ones are."""
 ROOT = Path(__file__).resolve().parents[1]
@@ -131,9 +136,9 @@ class ProgramCache:
     def _block(self, block: WeightBlock) -> Path:
         return self.folder / f"{block.digest}{BLOCK}"
 
-    def text(self, key: str) -> str | None:
+    def text(self, key: str, suffix: str = CERTIFICATE) -> str | None:
         """What `keep_text` kept under that name, or None."""
-        path = self.folder / f"{key}{CERTIFICATE}"
+        path = self.folder / f"{key}{suffix}"
         if not self._has(path):
             return None
         try:
@@ -148,9 +153,9 @@ class ProgramCache:
         _touch(path)
         return text.decode()
 
-    def keep_text(self, key: str, text: str) -> None:
+    def keep_text(self, key: str, text: str, suffix: str = CERTIFICATE) -> None:
         """Keep a text, with its entry's name and a checksum of both."""
-        path, named = self.folder / f"{key}{CERTIFICATE}", f"{key}\n{text}".encode()
+        path, named = self.folder / f"{key}{suffix}", f"{key}\n{text}".encode()
 
         def write() -> None:
             with atomic_write(path, durable=False, mode=PRIVATE) as stream:
@@ -164,7 +169,7 @@ class ProgramCache:
         with contextlib.suppress(OSError):
             for path in self.folder.iterdir():
                 with contextlib.suppress(OSError):
-                    if path.suffix in (PROGRAM, CERTIFICATE, BLOCK):
+                    if path.suffix in (PROGRAM, CERTIFICATE, RECORD, BLOCK):
                         state = path.stat()
                         entries.append((path, state.st_size, state.st_mtime))
         return sorted(entries, key=lambda entry: (entry[2], entry[0].suffix == BLOCK))
