@@ -24,10 +24,10 @@ import json
 import os
 import stat
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -42,6 +42,8 @@ from verax.runtime.signature import SigningKey, TrustedKey, is_signature, signat
 from verax.runtime.soundness import check_binary
 from verax.runtime.weight_blocks import ALIGNMENT, WEIGHTS, WeightBlock, room_for
 
+S = TypeVar("S")
+R = TypeVar("R")
 MAGIC = b"VERAX\x00VX"
 VERSION = 6
 BLOCK = ".weights"
@@ -127,17 +129,22 @@ def load_blocks(
     """
     loaded = [WEIGHTS.find(digest=record.sha256) for record in records]
     missing = [record for record, block in zip(records, loaded) if block is None]
-    threads = deciding().threads if sum(r.size for r in missing) > HASHED_BY_ONE else 1
-    if threads > 1:  # hashing them takes longer than all else
-        with import_module("concurrent.futures").ThreadPoolExecutor(threads) as pool:
-            read = list(pool.map(partial(_mapped_block, folder), missing))
-    else:
-        read = [_mapped_block(folder, record) for record in missing]
-    mapped = dict(zip((record.sha256 for record in missing), read))
+    blocks = _side_by_side(partial(_mapped_block, folder), missing, sum(r.size for r in missing))
+    mapped = dict(zip((record.sha256 for record in missing), blocks))
     return [
         WEIGHTS.add(block or mapped[record.sha256], key)
         for record, block, key in zip(records, loaded, keys, strict=True)
     ]
+
+
+def _side_by_side(check: Callable[[S], R], items: Sequence[S], nbytes: int) -> list[R]:
+    """What `check` makes of each item, by several threads if they hash many bytes: hashing takes
+    longer than all else of a start, and lets other threads run."""
+    threads = deciding().threads if nbytes > HASHED_BY_ONE else 1
+    if threads == 1:
+        return [check(item) for item in items]
+    with import_module("concurrent.futures").ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(check, items))
 
 
 def _mapped_block(folder: str | os.PathLike[str], record: BlockRecord) -> WeightBlock:
@@ -223,13 +230,17 @@ def _blocks(
     data: memoryview, at: int, table: Sequence[BlockRecord]
 ) -> tuple[list[WeightBlock], int]:
     """The blocks that follow from `at` on, and where the last one ends. Raises `HeaderError`."""
-    blocks = []
+    contents = []
     for i, entry in enumerate(table):
-        content, at = _content(data, at, entry.size, entry.sha256, f"block {i}")
-        block = WEIGHTS.find(digest=entry.sha256)
+        content, at = _located(data, at, entry.size, f"block {i}")
+        contents.append((content, entry.sha256, f"block {i}"))
+    _side_by_side(_must_match, contents, sum(entry.size for entry in table))
+    blocks = []
+    for content, digest, _ in contents:
+        block = WEIGHTS.find(digest=digest)
         if block is None:
             array = _aligned(np.frombuffer(content, np.uint8))
-            block = WEIGHTS.add(WeightBlock(array, entry.sha256))
+            block = WEIGHTS.add(WeightBlock(array, digest))
         blocks.append(block)
     return blocks, at
 
@@ -237,15 +248,26 @@ def _blocks(
 def _content(
     data: memoryview, at: int, size: int, digest: str, name: str
 ) -> tuple[memoryview, int]:
+    """What begins on the first page behind `at`, checked, and where it ends."""
+    content, end = _located(data, at, size, name)
+    _must_match((content, digest, name))
+    return content, end
+
+
+def _located(data: memoryview, at: int, size: int, name: str) -> tuple[memoryview, int]:
     """What begins on the first page behind `at`, and where it ends."""
     begin = _pages(at)
     if begin + size > len(data):
         raise HeaderError(f"{name} does not lie where it should")
     _must_be_zero(data[at:begin])
-    content = data[begin : begin + size]
+    return data[begin : begin + size], begin + size
+
+
+def _must_match(entry: tuple[memoryview, str, str]) -> None:
+    """Raise `HeaderError` where a content is not the one of that SHA-256. entry: with its name."""
+    content, digest, name = entry
     if hashlib.sha256(content).hexdigest() != digest:
         raise HeaderError(f"{name} does not match its checksum")
-    return content, begin + size
 
 
 def _must_end(data: memoryview, at: int) -> None:
