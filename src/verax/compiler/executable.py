@@ -90,7 +90,8 @@ class Executable(StatefulExecutable):
         with self._lock:
             for bound in self._programs.values():
                 bound.specialized.release_translation()
-            self.specializer.release(self.graph)
+            if self._programs:  # else the first run needs it
+                self.specializer.release(self.graph)
 
     def renew_in_child(self) -> None:
         """See `base.forks`: a program that another thread was making is made again."""
@@ -253,6 +254,7 @@ class Executable(StatefulExecutable):
                 self._programs.move_to_end(key)
             else:
                 bound = self._bound_for(key, shapes, values, sizes or {})
+                bound.specialized.release_translation()
                 self.specializer.release(self.graph)
             self._last = (key, bound)
         return bound

@@ -259,6 +259,7 @@ class Specializer:
         if isinstance(graph, DeferredGraph) and not graph.is_released:
             self._constant_hashes.clear()
             graph.release()
+            gc.collect()  # what made a program refers to itself, and to constants
             memory.give_back()
 
     def specialize_open(self, graph: Graph, sizes: Mapping[str, int]) -> Specialized | None:
