@@ -289,3 +289,37 @@ def test_what_is_recorded_are_the_bytes_that_were_read(folder: Path) -> None:
     names = {Path(name).name: digest for name, digest in files.items()}
     wanted = {name: file_sha256(folder / name) for name in ("net.onnx", "net.onnx.data")}
     assert names == wanted
+
+
+RESIDENT = """
+import sys
+import verax
+
+def resident():
+    with open("/proc/self/status") as status:
+        lines = dict(line.split(":", 1) for line in status)
+    return int(lines["RssAnon"].split()[0]) >> 10
+
+verax.load(sys.argv[1])
+before = resident()
+model = verax.load(sys.argv[1])
+held = resident()
+del model
+print(held - before, held - resident())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux what is resident")
+def test_the_system_has_the_pages_of_a_model_back(folder: Path) -> None:
+    proto = network()
+    rng = np.random.default_rng(3804)
+    for i in range(20):  # of 2 MB, which the C library would keep
+        array = rng.standard_normal((512, 1024), np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(array, f"w{i}"))
+    path = saved(folder / "large.onnx", proto)
+    done = subprocess.run(
+        [sys.executable, "-c", RESIDENT, str(path)], capture_output=True, text=True, check=True
+    )
+    held, given_back = map(int, done.stdout.split())
+    assert held >= 40
+    assert given_back >= 0.9 * held

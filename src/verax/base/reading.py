@@ -26,6 +26,8 @@ from verax.base.private import is_private
 
 MOST_AT_ONCE = 1 << 30
 """Bytes that one system call is asked for; Linux gives 2 GiB at most."""
+LARGE = 1 << 18
+"""Bytes of a constant that is worth pages of its own."""
 PIECE = 1 << 20
 """Bytes that are read at once to be hashed."""
 _recorded: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar(
@@ -87,6 +89,16 @@ def plain_bytes(path: str | os.PathLike[str], description: str = "file", **optio
     content = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     _record(path, content)
     return content
+
+
+def in_own_pages(content: bytes) -> bytes | memoryview:
+    """`content`, read-only; where it is large, copied to pages of its own, which the system has
+    back as soon as nobody reads them: of freed memory below 32 MiB the C library keeps much."""
+    if len(content) < LARGE:
+        return content
+    memory = memoryview(mmap.mmap(-1, len(content), **PRIVATE))
+    memory[:] = content
+    return memory.toreadonly()
 
 
 def file_sha256(path: str | os.PathLike[str], **options: Any) -> str:
