@@ -22,11 +22,13 @@ from verax.base.errors import InputError, ModelError
 from verax.base.reading import file_sha256, recording
 from verax.compiler import specialize
 from verax.compiler.artifacts import cache as caching
+from verax.compiler.pipeline import recipe
 from verax.frontends.deferred_model import REMARKS, DeferredModel
 from verax.frontends.model import Model
 from verax.frontends.onnx import load_onnx
 from verax.ir.deferred import DeferredGraph
 from verax.onnx_format import state
+from verax.records.environment import array_hash
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 X = {"x": np.random.default_rng(3801).standard_normal((3, 5), np.float32)}
@@ -240,6 +242,50 @@ def test_constants_are_given_up_and_read_again(
     assert other.graph.is_released, "a program for another size was made"
     assert other.profile(X, runs=1).steps
     assert exe.recipe == other.recipe
+
+
+def test_constants_that_are_read_again_are_not_hashed_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "MANY_BYTES", 0)
+    path = saved(folder / "net.onnx", network(rows="n"))
+    hashed: list[int] = []
+
+    def counted(array: np.ndarray) -> str:
+        hashed.append(array.nbytes)
+        return array_hash(array)
+
+    monkeypatch.setattr(recipe, "array_hash", counted)
+    exe = verax.compile(path, threads=1)
+    exe._can_be_open = False
+    exe.run(X)
+    assert sorted(hashed) == [44, 220]
+    read = exe.graph.full_graph().constants
+    exe.graph.release()
+    other = {"x": np.random.default_rng(3805).standard_normal((4, 5), np.float32)}
+    answers = exe.run(other)["y"]
+    assert sorted(hashed) == [44, 220], "the constants of the second size have their hashes"
+    assert exe.graph.full_graph().constants["w"] is not read["w"]
+    made_of = exe.specialized.network
+    assert made_of == recipe.network_hash(verax.load(path, shapes={"n": 4}).graph)
+    assert (
+        answers.tobytes() == verax.compile(path, threads=1, cache=False).run(other)["y"].tobytes()
+    )
+
+
+def test_hashes_of_released_constants_are_never_those_of_another_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "MANY_BYTES", 0)
+    path = saved(folder / "net.onnx", network(rows="n"))
+    exe = verax.compile(path, threads=1)
+    exe._can_be_open = False
+    exe.run(X)
+    saved(path, network(seed=8, rows="n"))
+    with pytest.raises(ModelError, match="has changed since it was loaded"):
+        exe.run({"x": np.ones((4, 5), np.float32)})
+    saved(path, network(rows="n"))
+    assert exe.run({"x": np.ones((4, 5), np.float32)})["y"].shape == (4, 11)
 
 
 def test_a_limit_of_memory_holds_for_what_is_kept(folder: Path) -> None:

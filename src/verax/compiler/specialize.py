@@ -193,6 +193,9 @@ class Specializer:
         self._tuned = tuned if is_cached(self.settings) else None
         self._origin = origin
         self._constant_hashes: dict[int, tuple[np.ndarray, str]] = {}
+        self._hash_of: dict[str, str] = {}
+        """Of constants that were released, by name: whoever reads them again reads the same bytes
+        (`frontends.origin`), and inputs that become constants have other names."""
         self.target = Target.named(settings.target)
         self.opens &= self.target.runs_here()  # elsewhere a process is started for each program
         if settings.quick:
@@ -249,7 +252,11 @@ class Specializer:
                 return network, size, location
         size, location = _largest(graph)
         _require_memory(size, location)
-        network = network_hash(graph, self._constant_hashes)
+        hashes = self._constant_hashes
+        for v in self._hash_of.keys() & graph.constants.keys():
+            a = graph.constants[v]
+            hashes[id(a)] = (a, self._hash_of[v])
+        network = network_hash(graph, hashes)
         if name:
             self._cache.keep_text(name, json.dumps([network, size, location]), RECORD)
         return network, size, location
@@ -257,7 +264,10 @@ class Specializer:
     def release(self, graph: Graph) -> None:
         """Give up the constants of the network, where they can be had again."""
         if isinstance(graph, DeferredGraph) and not graph.is_released:
-            self._constant_hashes.clear()
+            hashes, self._constant_hashes = self._constant_hashes, {}  # others may be reading it
+            constants = graph.constants.items()
+            self._hash_of |= {v: hashes[id(a)][1] for v, a in constants if id(a) in hashes}
+            del hashes, constants
             graph.release()
             gc.collect()  # what made a program refers to itself, and to constants
             memory.give_back()
