@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,12 +21,13 @@ import verax
 from verax import compiling, loading
 from verax.base.errors import InputError, ModelError
 from verax.base.reading import file_sha256, recording
-from verax.compiler import specialize
+from verax.compiler import hot_sizes, specialize
 from verax.compiler.artifacts import cache as caching
 from verax.compiler.pipeline import recipe
 from verax.frontends.deferred_model import REMARKS, DeferredModel
 from verax.frontends.model import Model
 from verax.frontends.onnx import load_onnx
+from verax.ir.assumptions import Assumptions, assumptions
 from verax.ir.deferred import DeferredGraph
 from verax.onnx_format import state
 from verax.records.environment import array_hash
@@ -180,16 +182,80 @@ def test_sizes_given_when_it_is_loaded_are_part_of_it(folder: Path) -> None:
     assert str(model.inputs["x"]) == "float32[3, 5]"
 
 
-def test_programs_for_open_sizes_are_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def batch(rows: int, seed: int = 3802) -> dict[str, np.ndarray]:
+    return {"x": np.random.default_rng([seed, rows]).standard_normal((rows, 5), np.float32)}
+
+
+def test_a_kept_program_for_many_sizes_runs_before_its_file_is_parsed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = saved(folder / "net.onnx", network(rows="n"))
-    inputs = [X, {"x": np.random.default_rng(3802).standard_normal((4, 5), np.float32)}]
-    wanted = [verax.compile(path, threads=1).run(one)["y"] for one in inputs]
-    monkeypatch.setattr(specialize, "lower", never)
+    whole = verax.compile(path, threads=1)
+    whole.run(X)
+    wanted = [verax.compile(path, threads=1, cache=False).run(batch(n))["y"] for n in (4, 17)]
+    with monkeypatch.context() as patch:
+        patch.setattr("verax.frontends.onnx.load_onnx", never)
+        patch.setattr(specialize, "lower", never)
+        exe = verax.compile(path, threads=1)
+        got = [exe.run(batch(n))["y"] for n in (4, 17)]  # sizes that nobody has seen
+        assert [a.tobytes() for a in got] == [a.tobytes() for a in wanted]
+        assert exe._bound().sized is not None and exe.plan.lines == whole.plan.lines
+        with pytest.raises(InputError, match="axis 1 has size 6, the model takes 5"):
+            exe.run({"x": np.ones((2, 6), np.float32)})
+    assert isinstance(exe.graph, DeferredGraph) and exe.graph.is_released
+
+
+@pytest.mark.parametrize("name", ["n", "d0"])
+def test_how_a_program_for_many_sizes_was_made_is_told_of_a_file_that_was_not_parsed(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved(folder / "net.onnx", network(rows=name))
+    made, kept = (verax.compile(path, threads=1) for _ in range(2))
+    made.run(X)
+    kept.run(batch(4))
+    assert isinstance(kept.graph, DeferredGraph) and kept.graph.is_released
+    ours, theirs = (exe._bound().specialized for exe in (kept, made))
+    assumed: list[Assumptions | None] = []
+
+    def read(*arguments: Any, **named: Any) -> Model:
+        assumed.append(assumptions())
+        return load_onnx(*arguments, **named)
+
+    monkeypatch.setattr("verax.frontends.onnx.load_onnx", read)
+    assert (str(ours.trace), ours.graph) == (str(theirs.trace), theirs.graph)
+    assert assumed == [None], "the file's own symbols are not the program's"
+    assert ours.open_sizes == theirs.open_sizes
+    assert ours.source == theirs.source
+    assert str(kept.graph.types["y"]) == f"float32[{name}, 11]"
+    assert kept.profile(batch(4), runs=1).steps
+
+
+def test_a_size_that_no_kept_program_serves_reads_the_file(folder: Path) -> None:
+    path = saved(folder / "net.onnx", network(rows="n"))
+    verax.compile(path, threads=1).run(X)
     exe = verax.compile(path, threads=1)
-    found = [exe.run(one)["y"] for one in inputs]
-    assert [a.tobytes() for a in found] == [a.tobytes() for a in wanted]
-    with pytest.raises(InputError, match="axis 1 has size 6, the model takes 5"):
-        exe.run({"x": np.ones((2, 6), np.float32)})
+    assert exe.run(batch(1))["y"].shape == (1, 11)
+    assert exe.run({"x": np.ones((0, 5), np.float32)})["y"].shape == (0, 11)
+    saved(path, network(seed=8, rows="n"))
+    other = verax.compile(path, threads=1)
+    fresh = verax.compile(path, threads=1, cache=False)
+    for n in (1, 4):
+        assert other.run(batch(n))["y"].tobytes() == fresh.run(batch(n))["y"].tobytes()
+
+
+def test_a_program_made_beside_the_calls_gives_the_file_up_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hot_sizes, "CALLS", 2)
+    monkeypatch.setattr(hot_sizes, "SECONDS", 0.0)
+    path = saved(folder / "net.onnx", network(rows="n"))
+    verax.compile(path, threads=1).run(X)
+    exe = verax.compile(path, threads=1)
+    answers = {exe.run(batch(4))["y"].tobytes() for _ in range(3)}
+    exe._hot.wait()
+    answers.add(exe.run(batch(4))["y"].tobytes())
+    assert exe._bound().sized is None and len(answers) == 1
+    assert isinstance(exe.graph, DeferredGraph) and exe.graph.is_released
 
 
 def test_what_is_asked_for_later_is_that_of_the_file(folder: Path) -> None:
@@ -260,6 +326,7 @@ def test_constants_that_are_read_again_are_not_hashed_again(
     exe._can_be_open = False
     exe.run(X)
     assert sorted(hashed) == [44, 220]
+    assert isinstance(exe.graph, DeferredGraph)
     read = exe.graph.full_graph().constants
     exe.graph.release()
     other = {"x": np.random.default_rng(3805).standard_normal((4, 5), np.float32)}

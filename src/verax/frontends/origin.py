@@ -16,6 +16,7 @@ from typing import Any
 
 from verax.base.errors import ModelError, VeraxError
 from verax.base.reading import companion, file_sha256, recording
+from verax.ir.assumptions import assuming
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Origin:
     def model(self) -> Any:
         """The `Model`, read again. Raises `ModelError` when a file has changed or is gone."""
         try:
-            with recording() as files:
+            with recording() as files, assuming(None):  # whoever compiles may assume sizes
                 model = self.read()
         except VeraxError as error:
             if not isinstance(error, ModelError) and os.path.exists(self.path):

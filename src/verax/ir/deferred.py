@@ -59,7 +59,7 @@ class DeferredGraph(Graph):
 
     def full_graph(self) -> Graph:
         """The whole graph, which is held from now on until it is released."""
-        graph: Graph | None = self.__dict__["_graph"]
+        graph = self.loaded_graph
         if graph is None:
             graph = self.__dict__["_make"]()
             self.__dict__["_graph"] = graph
@@ -72,9 +72,15 @@ class DeferredGraph(Graph):
             self.__dict__.pop(name, None)  # what was derived from nodes
 
     @property
+    def loaded_graph(self) -> Graph | None:
+        """The whole graph if it is held; None where it would have to be made now."""
+        graph: Graph | None = self.__dict__["_graph"]
+        return graph
+
+    @property
     def is_released(self) -> bool:
         """True if the nodes would have to be made now."""
-        return self.__dict__["_graph"] is None
+        return self.loaded_graph is None
 
     def _brief(self) -> str:
         count = self.__dict__["_node_count"]
@@ -128,17 +134,17 @@ def reinferred(
     interface = {v: types.get(v, graph.types[v]) for v in inputs}
 
     def make() -> Graph:
-        return reinfer(graph, types, values)
+        return reinfer(graph.full_graph(), types, values)
 
     return DeferredGraph.deferred(make, inputs, graph.outputs, interface, name=graph.name)
 
 
 def with_symbols(graph: Graph, dims: Mapping[str, Any]) -> Graph:
-    """`ir.graph.specialize`, of which a deferred graph can be had again."""
-    opened = specialize_symbols(graph, dims)
+    """`ir.graph.specialize`, which waits until it is needed where the graph itself is deferred."""
     if not isinstance(graph, DeferredGraph):
-        return opened
-    return deferred_from(opened, lambda: specialize_symbols(graph, dims))
+        return specialize_symbols(graph, dims)
+    types = {v: graph.types[v].substitute(dims) for v in graph.inputs}
+    return reinferred(graph, types, {})
 
 
 def release(*graphs: Graph) -> None:

@@ -45,7 +45,7 @@ from verax.runtime.weight_blocks import ALIGNMENT, WEIGHTS, WeightBlock, room_fo
 S = TypeVar("S")
 R = TypeVar("R")
 MAGIC = b"VERAX\x00VX"
-VERSION = 6
+VERSION = 7
 BLOCK = ".weights"
 """Ends the name of the file of a block."""
 HASHED_BY_ONE = 4 << 20
