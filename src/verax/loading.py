@@ -7,6 +7,7 @@ of the time that it takes to import the compiler.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import json
 import os
@@ -198,8 +199,9 @@ class _Reading:
     not be read before a kept program runs."""
 
     def __init__(self, file_format: Format, path: str, shapes: Any, options: str) -> None:
-        self.file_format, self.path, self.shapes = file_format, path, shapes
-        self.options = options
+        self.file_format, self.path, self.options = file_format, path, options
+        self.shapes = copy.deepcopy(shapes)  # the caller may go on using his
+        self._absolute_path = os.path.abspath(path)  # in the folder where the process is now
 
     @staticmethod
     def of(
@@ -233,7 +235,7 @@ class _Reading:
         try:
             record = json.loads(text)
             origin = origins.Origin(
-                os.path.abspath(self.path), sha256, record["companions"], self.options, self._read
+                self._absolute_path, sha256, record["companions"], self.options, self._read
             )
             if not origins.has_companions(self.path, origin.companions):
                 return None
@@ -252,10 +254,10 @@ class _Reading:
         digests = origins.files_of(self.path, files)
         if digests is None:
             return model
-        origin = origins.Origin(os.path.abspath(self.path), *digests, self.options, self._read)
+        origin = origins.Origin(self._absolute_path, *digests, self.options, self._read)
         return dataclasses.replace(model, origin=origin)
 
     def _read(self) -> Model:
         """The model once more."""
-        model: Model = self.file_format.read(os.path.abspath(self.path), shapes=self.shapes)
+        model: Model = self.file_format.read(self._absolute_path, shapes=self.shapes)
         return model

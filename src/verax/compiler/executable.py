@@ -26,7 +26,7 @@ from verax.base.tensors import named_inputs
 from verax.compiler.hot_sizes import HotSizes
 from verax.compiler.open_programs import OpenPrograms
 from verax.compiler.specialize import Specialized, Specializer, reference_call
-from verax.ir.deferred import is_released, reinferred
+from verax.ir.deferred import is_decided_by_shapes, reinferred
 from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
 from verax.records.plan import Plan
@@ -364,10 +364,10 @@ def leaves_symbols_open(graph: Graph) -> bool:
 def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
     """Graph inputs whose values set shapes: small integer tensors that type rules ask for.
 
-    A program is specialized for their values, as it is for shapes. A graph whose nodes are not read
-    yet has none (`frontends.origin`).
+    A program is specialized for their values, as it is for shapes. Of a network that has none,
+    no nodes need be read where that is known (`frontends.deferred_model`).
     """
-    if is_released(graph):
+    if is_decided_by_shapes(graph):
         return ()
     symbols = graph.symbols()
     from_input: dict[str, frozenset[str]] = {v: frozenset([v]) for v in graph.inputs}

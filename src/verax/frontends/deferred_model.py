@@ -44,6 +44,7 @@ class DeferredModel(Model):
             types,
             name=record["name"],
             node_count=int(record["nodes"]),
+            decided_by_shapes=True,
         )
         fields: dict[str, Any] = {
             "graph": graph, "format": record["format"], "source": source, "program": None,

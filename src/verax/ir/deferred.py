@@ -38,14 +38,16 @@ class DeferredGraph(Graph):
         name: str,
         full: Graph | None = None,
         node_count: int | None = None,
+        decided_by_shapes: bool = False,
     ) -> DeferredGraph:
         """types: of inputs and, where they are known, outputs; full: what `make` would give, until
-        it is released; node_count: for whoever prints it."""
+        it is released; node_count: for whoever prints it; decided_by_shapes: no input's value sets
+        sizes, as is known without the nodes."""
         graph = object.__new__(cls)
         fields: dict[str, Any] = {
             "inputs": Names(inputs), "outputs": Names(outputs), "name": name,
             "updates": {}, "initial": {}, "_make": make, "_graph": full, "_node_count": node_count,
-            "types": _Types(graph, types),
+            "types": _Types(graph, types), "decided_by_shapes": decided_by_shapes,
         }  # fmt: skip
         graph.__dict__.update(fields)
         graph.__dict__["_retained"] = frozenset(graph.__dict__)
@@ -154,6 +156,6 @@ def release(*graphs: Graph) -> None:
             graph.release()
 
 
-def is_released(graph: Graph) -> bool:
-    """True for a deferred graph whose nodes are not at hand."""
-    return isinstance(graph, DeferredGraph) and graph.is_released
+def is_decided_by_shapes(graph: Graph) -> bool:
+    """True if it is known, without the nodes, that no input's value sets sizes."""
+    return isinstance(graph, DeferredGraph) and bool(graph.__dict__["decided_by_shapes"])
