@@ -15,12 +15,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import verax
-from tests.compiler.test_kept_models import X, answer, batch, network, saved
+from tests.compiler.test_kept_models import X, answer, batch, network, never, saved
 from verax import compiling
 from verax.base.errors import ModelError, VeraxError
+from verax.compiler import specialize
 from verax.compiler.artifacts import cache as caching
 from verax.frontends.deferred_model import DeferredModel
 from verax.ir.deferred import DeferredGraph
+from verax.runtime import vx
+from verax.runtime.weight_blocks import WeightBlock
 
 
 @pytest.fixture(autouse=True)
@@ -241,3 +244,54 @@ def test_a_graph_that_was_given_up_still_knows_which_values_set_sizes(
         assert again.run(x)["y"].tobytes() == exe.run(x)["y"].tobytes()
         assert again.run(x)["y"].shape == shape
     assert not isinstance(verax.load(path), DeferredModel)
+
+
+# --- programs for many sizes that are not for these
+
+
+def wide(columns: int) -> onnx.ModelProto:
+    """As `network`, w [5, columns]: weights that are files of their own."""
+    proto = network(rows="n")
+    rng = np.random.default_rng(3808)
+    arrays = {"w": rng.standard_normal((5, columns)), "b": rng.standard_normal(columns)}
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(
+        numpy_helper.from_array(a.astype(np.float32), v) for v, a in arrays.items()
+    )
+    proto.graph.output[0].type.tensor_type.shape.dim[1].dim_value = columns
+    return proto
+
+
+def test_weights_of_a_program_that_serves_other_sizes_are_not_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved(folder / "net.onnx", wide(40_003))
+    made = verax.compile(path, threads=1)
+    wanted = {n: made.run(batch(n))["y"].tobytes() for n in (4, 9)}
+    assert len(made._open.programs) == 2, "one is for up to eight rows"
+    read: list[object] = []
+    load_blocks = vx.load_blocks
+
+    def counted(*arguments: Any) -> list[WeightBlock]:
+        read.append(arguments)
+        return load_blocks(*arguments)
+
+    monkeypatch.setattr(vx, "load_blocks", counted)
+    monkeypatch.setattr(specialize, "lower", never)
+    found = verax.compile(path, threads=1)
+    assert found.run(batch(9))["y"].tobytes() == wanted[9]
+    assert (len(read), len(found._open.programs)) == (1, 1)
+    assert found.run(batch(4))["y"].tobytes() == wanted[4]
+    assert (len(read), len(found._open.programs)) == (2, 2)
+
+
+def test_a_program_that_went_from_the_disk_meanwhile_is_made_again(folder: Path) -> None:
+    path = saved(folder / "net.onnx", wide(40_003))
+    made = verax.compile(path, threads=1)
+    wanted = {n: made.run(batch(n))["y"].tobytes() for n in (4, 9)}
+    found = verax.compile(path, threads=1)
+    assert found.run(batch(9))["y"].tobytes() == wanted[9]
+    for entry in kept(folder, ".vx"):
+        entry.unlink()
+    assert found.run(batch(4))["y"].tobytes() == wanted[4]
+    assert len(found._open.programs) == 2 and kept(folder, ".vx")

@@ -299,11 +299,11 @@ class Specializer:
 
     def cached_open(self, graph: Graph, index: int, sizes: Mapping[str, int]) -> Specialized | None:
         """The program for many sizes of `graph` that was kept as its number `index`, if there is
-        one. sizes: of its symbols, for which how it was made is asked, if it serves them."""
+        one. sizes: of its symbols. Raises `NotServedError` where it does not serve them."""
         if self._cache is None:
             return None
         with memory.limited(self.settings.memory or None):
-            entry = self._cache.program(self._open_key(graph, index))
+            entry = self._cache.program(self._open_key(graph, index), tuple(sizes.values()))
         if entry is None or entry[0].open_sizes is None:
             return None
         with self._assuming(sizes) as assumed:

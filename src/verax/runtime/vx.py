@@ -36,6 +36,7 @@ from verax.base.errors import ModelError
 from verax.base.files import atomic_write
 from verax.base.reading import mapped_bytes, private_bytes
 from verax.runtime.header import BlockRecord, HeaderError, Section, read_header
+from verax.runtime.open_sizes import OpenSizes
 from verax.runtime.program_binary import PAGE, ProgramBinary, contract, described, initial_bytes
 from verax.runtime.signature import SIZE as SIGNATURE_SIZE
 from verax.runtime.signature import SigningKey, TrustedKey, is_signature, signature, verify
@@ -157,14 +158,26 @@ def _mapped_block(folder: str | os.PathLike[str], record: BlockRecord) -> Weight
     return WeightBlock(np.frombuffer(data, np.uint8), record.sha256)
 
 
+class NotServedError(Exception):
+    """A program for many sizes is not for those that are asked for. Its weights were not read."""
+
+    def __init__(self, open_sizes: OpenSizes) -> None:
+        super().__init__(open_sizes)
+        self.open_sizes = open_sizes
+
+
 def load_binary(
-    path: str | os.PathLike[str], trust: TrustedKey | None = None, entry: str = ""
+    path: str | os.PathLike[str],
+    trust: TrustedKey | None = None,
+    entry: str = "",
+    sizes: Sequence[int] | None = None,
 ) -> tuple[ProgramBinary, dict[str, Any]]:
     """Read a .vx file: the binary (weights read-only) and its notes. Later changes of the file do
     not reach them.
 
     trust: the key that must have signed the file. entry: it is this entry of a cache, which is
-    Verax's own (`reading.mapped_bytes`), and its weights are mapped (`load_blocks`). Raises
+    Verax's own (`reading.mapped_bytes`), and its weights are mapped (`load_blocks`). sizes: that a
+    program for many has to serve, else `NotServedError` is raised before they are. Raises
     `ModelError` when the file is damaged, contradicts itself or is of another format version,
     `TrustError` when it is not signed by `trust`. The file holds machine code: load only files you
     would also run as programs.
@@ -194,6 +207,12 @@ def load_binary(
         header = read_header(text, SECTIONS)
         if entry and header.entry != entry:
             raise HeaderError("it is another entry of the cache")
+        open_sizes: OpenSizes | None = header.fields["open_sizes"]
+        if sizes is not None and open_sizes is not None:
+            if len(open_sizes.symbols) != len(sizes):
+                raise HeaderError(f"it leaves {len(open_sizes.symbols)} sizes open")
+            if not open_sizes.serves(sizes):
+                raise NotServedError(open_sizes)
         sections, end = _sections(data, len(covered), header.sections)
         if entry:
             folder = os.path.dirname(location)

@@ -28,7 +28,7 @@ import os
 import platform
 import stat
 import warnings
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -104,13 +104,16 @@ class ProgramCache:
         }
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
-    def program(self, key: str) -> tuple[ProgramBinary, dict[str, Any]] | None:
-        """The program of that name with its notes, or None."""
+    def program(
+        self, key: str, sizes: Sequence[int] | None = None
+    ) -> tuple[ProgramBinary, dict[str, Any]] | None:
+        """The program of that name with its notes, or None. Raises `NotServedError` for one for
+        many sizes that are not these."""
         path = self.folder / f"{key}{PROGRAM}"
         if not self._has(path):
             return None
         try:
-            loaded = load_binary(path, entry=key)
+            loaded = load_binary(path, entry=key, sizes=sizes)
         except (ModelError, UsageError):
             _remove(path)
             return None
