@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+import verax.ops  # noqa: F401  (registers the operators, of which tests build graphs by name)
 from tests import sample
 
 # Tests run side by side: pools of foreign libraries would fight for the cores. How many threads

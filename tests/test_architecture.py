@@ -127,6 +127,7 @@ ALLOWED: dict[str, set[str]] = {
     "certified": {"compiler", "judge", "runners", "records", "ir", "base"},
     "compiling": {
         *("loading", "certified", "compiler", "frontends.model", "runners.torch_calls"),
+        "frontends.deferred_model",
         *("records", "ir", "base"),
     },
     "by_value": {"judge", "runners.passes", "records.bisection", "ir", "base"},
@@ -148,10 +149,10 @@ ALLOWED: dict[str, set[str]] = {
     "onnx_backend": {"compiler", "frontends", "onnx_format", "reference", "ir", "base"},
     "loading": {
         "formats",
-        "frontends.model",
-        "compiler.artifacts.saved_program",
+        *("frontends.model", "frontends.origin", "frontends.deferred_model"),
+        *("compiler.artifacts.saved_program", "compiler.artifacts.cache"),
         "base",
-    },  # two in name only
+    },  # some in name only
     "api": {
         *(
             "loading",

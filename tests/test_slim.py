@@ -102,7 +102,7 @@ REFUSED = {
         ["check", "digits.tflite"],
         ["check", "digits.tflite", "verax:O1"],
         ["bisect", "digits.tflite"],
-        ["bench", "digits.tflite"],
+        ["bench", "digits.tflite", "--profile"],
         ["tune", "digits.tflite", "--history", "{folder}/new.jsonl"],
         ["evaluate", "digits.tflite", "--data", "{folder}/samples.npz"],
     ],

@@ -3,28 +3,38 @@ does not wait for the judge and the runners to be imported."""
 
 from __future__ import annotations
 
+import json
 import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import numpy as np
 
 from verax.base.compile_options import COMPILED_AS_USUAL, CompilationKeywords, CompilationOptions
 from verax.base.errors import UsageError
 from verax.base.keywords import with_options
+from verax.base.lazy import deferred
 from verax.base.options import changed
 from verax.base.tensors import inputs_by_name, is_tensor
-from verax.compiler.artifacts.cache import default_cache
+from verax.compiler.artifacts.cache import RECORD, ProgramCache, default_cache
 from verax.compiler.artifacts.default_history import tuned_schedules
 from verax.compiler.artifacts.save import read_recipe, save
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiler.compile import compile_as
 from verax.compiler.executable import Executable
-from verax.compiler.pipeline.recipe import follow, require_same
+from verax.compiler.specialize import MANY_BYTES
 from verax.frontends.model import Model
+from verax.ir.deferred import DeferredGraph, deferred_from
 from verax.ir.graph import Graph
-from verax.loading import load
+from verax.loading import load, record_name
+
+if TYPE_CHECKING:
+    from verax.compiler.pipeline.recipe import follow, require_same
+else:  # only followed recipes need it
+    follow = deferred("verax.compiler.pipeline.recipe:follow")
+    require_same = deferred("verax.compiler.pipeline.recipe:require_same")
 
 Network: TypeAlias = Any
 """A `Model`, a `Graph`, a path, or an object that `load` reads."""
@@ -32,6 +42,7 @@ Arrays: TypeAlias = Mapping[str, np.ndarray]
 Progress: TypeAlias = Callable[[int, int, str], None]
 """Called with (nodes judged, nodes in all, name of the node)."""
 CERTIFIED, TENSORS = "verax.certified", "verax.runners.torch_calls"
+DEFERRED = "verax.frontends.deferred_model"
 """Loaded when they are needed."""
 
 
@@ -129,21 +140,27 @@ def compile(
         )
     settings = options.settings
     network, followed = model_of(model, inputs), read_recipe(options.recipe)
-    graph = graph_of(network)
+    graph = _releasable_graph(network) if isinstance(network, Model) else network
     program = network.program if isinstance(network, Model) else None
+    origin = network.origin if isinstance(network, Model) else None
+    key = origin.key if origin is not None else ""
     program_cache = default_cache() if options.cache else None
     schedules = tuned_schedules(
         options.history or options.tuned if options.tuned else False, settings
     )
     if not options.certify:
-        exe = compile_as(Compiled, graph, settings, followed, program_cache, schedules)
+        exe = compile_as(Compiled, graph, settings, followed, program_cache, schedules, key)
         exe.program, exe.options = program, options
         exe.release_translations()
+        if program_cache is not None and isinstance(network, Model):
+            _keep_record(program_cache, network, exe)
         return exe
     settings = settings if followed is None else follow(followed, settings)
     pixels = network.pixels if isinstance(network, Model) else None
     exe, certificate = import_module(CERTIFIED).compile_certified(
-        lambda asked: compile_as(Compiled, graph, asked, cache=program_cache, tuned=schedules),
+        lambda asked: compile_as(
+            Compiled, graph, asked, cache=program_cache, tuned=schedules, origin=key
+        ),
         graph,
         settings,
         samples=samples,
@@ -159,3 +176,27 @@ def compile(
     exe.program, exe.options = program, options
     exe.release_translations()
     return exe
+
+
+def _releasable_graph(model: Model) -> Graph:
+    """The model's graph, or one that is equal and gives its constants up when they are packed: they
+    are had from the model again if somebody holds it, else from its files."""
+    graph, origin = model.graph, model.origin
+    if origin is None or isinstance(graph, DeferredGraph) or graph.updates:
+        return graph
+    if sum(a.nbytes for a in graph.constants.values()) <= MANY_BYTES:
+        return graph
+    reference = weakref.ref(graph)
+    return deferred_from(graph, lambda: reference() or origin.model().graph)
+
+
+def _keep_record(cache: ProgramCache, model: Model, exe: Executable) -> None:
+    """Keep what lets `load` leave the file's nodes unread next time, unless it did so now."""
+    origin = model.origin
+    if origin is None or not exe.is_decided_by_shapes:
+        return
+    deferred_models = import_module(DEFERRED)
+    if not isinstance(model, deferred_models.DeferredModel):
+        record = deferred_models.record_of(model)
+        if record is not None:
+            cache.keep_text(record_name(origin.sha256, origin.options), json.dumps(record), RECORD)

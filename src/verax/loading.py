@@ -6,19 +6,29 @@ of the time that it takes to import the compiler.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import dataclasses
+import json
 import os
+import threading
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from verax.base.errors import UsageError
-from verax.base.reading import stamp
+from verax.base.caching import caching_is_off
+from verax.base.errors import UsageError, VeraxError
+from verax.base.reading import file_sha256, recording, stamp
 from verax.base.tensors import is_from, is_function, tensors_in
-from verax.formats import MXNET, ONNX, PYTORCH, TENSORFLOW, VX, format_of
+from verax.formats import MXNET, ONNX, PYTORCH, TENSORFLOW, TFLITE, VX, Format, format_of
 
 if TYPE_CHECKING:
     from verax.compiler.artifacts.saved_program import SavedExecutable
     from verax.frontends.model import Model
+
+CACHE, ORIGIN = "verax.compiler.artifacts.cache", "verax.frontends.origin"
+DEFERRED = "verax.frontends.deferred_model"
+"""Not loaded for a .vx file."""
 
 
 def load(
@@ -111,6 +121,12 @@ def load(
     }
     options = {name: value for name, value in named_options.items() if value is not None}
     before = stamp(source)
+    reading = _Reading.of(file_format, source, shapes) if not options else None
+    if reading is not None:
+        cached = reading.cached_model(before)
+        if cached is not None:
+            return cached
+        return dataclasses.replace(reading.model(), stamp=before)
     model = file_format.read(source, shapes=shapes, **options)
     if model.source and os.fspath(model.source) != os.fspath(source):
         before = stamp(model.source)  # the file that a runtime is given: a .params has a symbol
@@ -152,3 +168,96 @@ def _no_examples(inputs: Any, location: str) -> None:
             next_step="leave inputs out; they belong to a torch.nn.Module. Sizes that a model "
             "leaves open are given as shapes",
         )
+
+
+def record_name(sha256: str, options: str) -> str:
+    """The name of a cache's entry about the model in a file. options: of `Origin`."""
+    name: str = import_module(CACHE).entry_name("model", sha256, options)
+    return name
+
+
+class _Hashing(threading.Thread):
+    """Hashes a file in a thread of its own."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(name="verax-hash", daemon=True)
+        self._path, self._sha256 = path, ""
+        self.start()
+
+    def run(self) -> None:
+        with contextlib.suppress(VeraxError):  # who reads the file says what is wrong with it
+            self._sha256 = file_sha256(self._path)
+
+    def result(self) -> str:
+        """SHA-256 in hexadecimal; "" for a file that cannot be read."""
+        self.join()
+        return self._sha256
+
+
+class _Reading:
+    """Reading a file that a cache may know: who compiled it left a record, so that its nodes need
+    not be read before a kept program runs."""
+
+    def __init__(self, file_format: Format, path: str, shapes: Any, options: str) -> None:
+        self.file_format, self.path, self.options = file_format, path, options
+        self.shapes = copy.deepcopy(shapes)  # the caller may go on using his
+        self._absolute_path = os.path.abspath(path)  # in the folder where the process is now
+
+    @staticmethod
+    def of(
+        file_format: Format,
+        source: str | os.PathLike[str],
+        shapes: Mapping[str, Sequence[int | None] | int] | None,
+    ) -> _Reading | None:
+        """None where programs are not kept, and for formats that find files by themselves."""
+        if caching_is_off() or file_format not in (ONNX, PYTORCH, TFLITE):
+            return None
+        try:
+            options = json.dumps([file_format.name, shapes or {}], sort_keys=True)
+        except (TypeError, ValueError):
+            return None
+        return _Reading(file_format, os.fspath(source), shapes, options)
+
+    def cached_model(self, before: tuple[object, ...]) -> Model | None:
+        """The model by its record, which nothing but its file's bytes led to; None without one.
+
+        before: the stamp of the file.
+        """
+        digest = _Hashing(self.path)  # beside the imports
+        cache = import_module(CACHE).default_cache()
+        sha256 = digest.result()
+        if cache is None or not sha256:
+            return None
+        text = cache.text(record_name(sha256, self.options), import_module(CACHE).RECORD)
+        if text is None:
+            return None
+        origins = import_module(ORIGIN)
+        try:
+            record = json.loads(text)
+            origin = origins.Origin(
+                self._absolute_path, sha256, record["companions"], self.options, self._read
+            )
+            if not origins.has_companions(self.path, origin.companions):
+                return None
+            model: Model = import_module(DEFERRED).DeferredModel.of(
+                origin, record, before, self.path
+            )
+        except (VeraxError, LookupError, TypeError, ValueError):
+            return None
+        return model
+
+    def model(self) -> Model:
+        """The model from its file, and the bytes that it was read from."""
+        with recording() as files:
+            model: Model = self.file_format.read(self.path, shapes=self.shapes)
+        origins = import_module(ORIGIN)
+        digests = origins.files_of(self.path, files)
+        if digests is None:
+            return model
+        origin = origins.Origin(self._absolute_path, *digests, self.options, self._read)
+        return dataclasses.replace(model, origin=origin)
+
+    def _read(self) -> Model:
+        """The model once more."""
+        model: Model = self.file_format.read(self._absolute_path, shapes=self.shapes)
+        return model

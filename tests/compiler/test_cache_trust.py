@@ -257,7 +257,7 @@ def test_a_user_without_a_home_folder_gets_no_folder_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VERAX_CACHE", "")
-    monkeypatch.setattr(caching.platformdirs, "user_cache_dir", lambda name: f"~/.cache/{name}")
+    monkeypatch.setattr(caching, "_user_folder", lambda: "~/.cache/verax")
     caching._warned.clear()
     with pytest.warns(UserWarning, match="no home folder"):
         assert caching.default_cache() is None

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import verax
+import verax.ops
 from verax.base import processor
 from verax.base.errors import CompileError
 from verax.base.processor import AVX2, NAMES, require_runs_here, runs_here

@@ -95,7 +95,13 @@ class CompilationOptions:
         commas=True,
     )
     checked: bool = option(False, "Verify the graph around every pass.", COMPILING, "--checked")
-    memory: int | str = 0
+    memory: int | str = option(
+        0,
+        "The most that one value, or the program's buffers, may take: 8G, 512M; by default "
+        "VERAX_MEMORY, or most of what is free.",
+        COMPILING,
+        metavar="SIZE",
+    )
     programs: int = MAX_PROGRAMS
     background: bool = True
     require_native: bool = option(
@@ -155,7 +161,7 @@ class CompilationOptions:
             values["opt_level"] = DEFAULT_LEVEL
         values["threads"] = self.threads or 0
         if isinstance(self.memory, str):
-            values["memory"] = parse_bytes(self.memory)
+            values["memory"] = parse_bytes(self.memory) if self.memory != "0" else 0
         return Settings(**values)
 
     def to_notes(self) -> dict[str, Any]:
@@ -275,6 +281,7 @@ class BenchOptions:
         "PyTorch's own kernels) can be held to AVX2 are held to it as well.",
         COMPILING,
     )
+    memory: int | str = same_option(CompilationOptions, "memory")
     profile: bool = option(
         False,
         "Time every step of Verax's program by itself instead: time, GFLOP/s, share of the "
@@ -295,5 +302,5 @@ class BenchOptions:
     def engine_settings(self) -> dict[str, Any]:
         """What Verax's engine is told: the fields of `compile` that are not as by default."""
         plain = BenchOptions()
-        shared = ("opt_level", "target")
+        shared = ("opt_level", "target", "memory")
         return {n: v for n in shared if (v := getattr(self, n)) != getattr(plain, n)}

@@ -1,4 +1,4 @@
-"""Packages whose names are loaded at their first use: importing one loads nothing else."""
+"""Names that are loaded at their first use: importing who has them loads nothing else."""
 
 from __future__ import annotations
 
@@ -33,3 +33,17 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 
     sys.modules[package].__class__ = Package
     return load
+
+
+def deferred(home: str) -> Any:
+    """A function that imports what it stands for when it is first called. home: "module:function",
+    or "module:Class.method"."""
+    module, _, path = home.partition(":")
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        function: Any = import_module(module)
+        for name in path.split("."):
+            function = getattr(function, name)
+        return function(*arguments, **named)
+
+    return call

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib import import_module
+from typing import ClassVar
 
 LONGEST = 200
 """Characters of a `repr`."""
@@ -29,12 +30,15 @@ def rendered(form: str, record: object) -> str:
 class OneLine:
     """Its `repr` is one line: the class, and what `_brief` says of the object."""
 
+    _class_name: ClassVar[str] = ""
+    """What users know a class by, where that is another's name."""
+
     def _brief(self) -> str:
         """What this object is, in a few words."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        text = " ".join(f"{type(self).__name__}: {self._brief()}".split())
+        text = " ".join(f"{self._class_name or type(self).__name__}: {self._brief()}".split())
         return f"<{text if len(text) <= LONGEST else text[: LONGEST - 3] + '...'}>"
 
 

@@ -9,7 +9,9 @@ write, and never changes in place, is mapped (`mapped_bytes`).
 
 from __future__ import annotations
 
+import contextvars
 import errno
+import hashlib
 import io
 import mmap
 import os
@@ -24,6 +26,13 @@ from verax.base.private import is_private
 
 MOST_AT_ONCE = 1 << 30
 """Bytes that one system call is asked for; Linux gives 2 GiB at most."""
+LARGE = 1 << 18
+"""Bytes of a constant that is worth pages of its own."""
+PIECE = 1 << 20
+"""Bytes that are read at once to be hashed."""
+_recorded: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar(
+    "files that were read", default=None
+)
 PRIVATE: dict[str, Any] = (
     {} if os.name == "nt" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
 )
@@ -52,6 +61,7 @@ def private_bytes(
     with _opened(path, description, **options) as (descriptor, size):
         memory = memoryview(mmap.mmap(-1, size, **PRIVATE) if size else b"")
         _fill(memory, descriptor, size)
+    _record(path, memory)
     return memory.toreadonly()
 
 
@@ -76,7 +86,50 @@ def plain_bytes(path: str | os.PathLike[str], description: str = "file", **optio
             left -= len(piece)
         if left:
             raise EOFError
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    content = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    _record(path, content)
+    return content
+
+
+def in_own_pages(content: bytes) -> bytes | memoryview:
+    """`content`, read-only; where it is large, copied to pages of its own, which the system has
+    back as soon as nobody reads them: of freed memory below 32 MiB the C library keeps much."""
+    if len(content) < LARGE:
+        return content
+    memory = memoryview(mmap.mmap(-1, len(content), **PRIVATE))
+    memory[:] = content
+    return memory.toreadonly()
+
+
+def file_sha256(path: str | os.PathLike[str], **options: Any) -> str:
+    """SHA-256 of a regular file's bytes, in hexadecimal. Raises as `private_bytes`."""
+    digest, piece = hashlib.sha256(), bytearray(PIECE)
+    with _opened(path, "file", **options) as (descriptor, size):
+        while size:
+            got = os.readv(descriptor, [piece])
+            if got == 0:
+                raise EOFError
+            digest.update(memoryview(piece)[:got])
+            size -= got
+    return digest.hexdigest()
+
+
+@contextmanager
+def recording() -> Iterator[dict[str, str]]:
+    """Record which files are read inside, in this thread: path -> SHA-256 of the bytes that were
+    given out, so whoever hashes the file later knows whether he would be given the same."""
+    files: dict[str, str] = {}
+    token = _recorded.set(files)
+    try:
+        yield files
+    finally:
+        _recorded.reset(token)
+
+
+def _record(path: str | os.PathLike[str], content: bytes | memoryview) -> None:
+    files = _recorded.get()
+    if files is not None:
+        files[os.fspath(path)] = hashlib.sha256(content).hexdigest()
 
 
 @contextmanager

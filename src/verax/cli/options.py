@@ -49,6 +49,7 @@ Markdown = Annotated[
     ),
 ]
 Level = Annotated[int | None, typer_option(CompilationOptions, "opt_level")]
+Memory = Annotated[str | None, typer_option(CompilationOptions, "memory")]
 Threads = Annotated[
     int,
     typer.Option(

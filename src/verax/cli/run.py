@@ -17,6 +17,7 @@ from verax.cli.options import (
     Disable,
     Json,
     Level,
+    Memory,
     Model,
     Seed,
     Threads,
@@ -32,6 +33,7 @@ def command(
     opt_level: Level = None,
     disable: Disable = None,
     threads: Threads = 0,
+    memory: Memory = None,
     trust_key: Annotated[
         Path | None,
         typer.Option(

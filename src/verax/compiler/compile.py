@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from verax.base.settings import Settings
 from verax.compiler.artifacts.cache import ProgramCache
 from verax.compiler.executable import Executable
 from verax.compiler.specialize import Specializer
-from verax.compiler.tune.lookup import Tuned
 from verax.ir.graph import Graph
 from verax.records.recipe import Recipe
+
+if TYPE_CHECKING:
+    from verax.compiler.tune.lookup import Tuned
 
 E = TypeVar("E", bound=Executable)
 
@@ -38,8 +40,10 @@ def compile_as(
     recipe: Recipe | None = None,
     cache: ProgramCache | None = None,
     tuned: Tuned | None = None,
+    origin: str = "",
 ) -> E:
-    """The same with a class of `Executable` of the caller's own."""
-    executable = kind(graph, Specializer(settings or Settings(), recipe, cache, tuned))
+    """The same with a class of `Executable` of the caller's own. origin: see `Specializer`."""
+    specializer = Specializer(settings or Settings(), recipe, cache, tuned, origin)
+    executable = kind(graph, specializer)
     executable.specialize_for_static_sizes()
     return executable

@@ -12,7 +12,7 @@ import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,25 +20,32 @@ from verax.base import memory
 from verax.base.arrays import as_arrays
 from verax.base.deprecation import renamed_property
 from verax.base.errors import InputError
+from verax.base.lazy import deferred
 from verax.base.notebooks import of_text
 from verax.base.tensors import named_inputs
-from verax.compiler.caches import bind_caches
-from verax.compiler.describe.step_times import profile_of
 from verax.compiler.hot_sizes import HotSizes
 from verax.compiler.open_programs import OpenPrograms
 from verax.compiler.specialize import Specialized, Specializer, reference_call
-from verax.ir.graph import Graph, reinfer
+from verax.ir.deferred import is_decided_by_shapes, reinferred
+from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
-from verax.records.certificate import Certificate
 from verax.records.plan import Plan
-from verax.records.profile import Profile
 from verax.records.recipe import Recipe
-from verax.records.trace import Trace
 from verax.reference.evaluate import bind_symbols
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.state_buffers import StateBuffers
 from verax.runtime.stateful import Arrays, StatefulExecutable
+
+if TYPE_CHECKING:
+    from verax.compiler.caches import bind_caches
+    from verax.compiler.describe.step_times import profile_of
+    from verax.records.certificate import Certificate
+    from verax.records.profile import Profile
+    from verax.records.trace import Trace
+else:
+    bind_caches = deferred("verax.compiler.caches:bind_caches")
+    profile_of = deferred("verax.compiler.describe.step_times:profile_of")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,11 +99,18 @@ class Executable(StatefulExecutable):
         if all(self.graph.types[v].is_static for v in self.graph.inputs) and not self._by_value:
             self._specialize({v: self.graph.types[v].shape for v in self.graph.inputs}, {})
 
+    @property
+    def is_decided_by_shapes(self) -> bool:
+        """True if no input's value decides sizes."""
+        return not self._by_value
+
     def release_translations(self) -> None:
         """See `Specialized.release_translation`."""
         with self._lock:
             for bound in self._programs.values():
                 bound.specialized.release_translation()
+            if self._programs:  # else the first run needs it
+                self.specializer.release(self.graph)
 
     def renew_in_child(self) -> None:
         """See `base.forks`: a program that another thread was making is made again."""
@@ -188,6 +202,7 @@ class Executable(StatefulExecutable):
         def make() -> None:
             alone = self._alone(key, shapes)
             alone.specialized.release_translation()
+            self.specializer.release(self.graph)
             with self._lock:
                 if self._last is not None and self._last[0] == key:
                     self._last = (key, alone)
@@ -308,6 +323,8 @@ class Executable(StatefulExecutable):
                 self._programs.move_to_end(key)
             else:
                 bound = self._bound_for(key, shapes, values, sizes or {})
+                bound.specialized.release_translation()
+                self.specializer.release(self.graph)
             self._last = (key, bound)
         return bound
 
@@ -353,7 +370,7 @@ class Executable(StatefulExecutable):
     def _at(self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]) -> Graph:
         """The network with these shapes."""
         types = {v: TensorType(self.graph.types[v].dtype, s) for v, s in shapes.items()}
-        return reinfer(self.graph, types, values)
+        return reinferred(self.graph, types, values)
 
     def _drop_oldest(self) -> None:
         """Drop the program that was used longest ago; warn at the first."""
@@ -381,8 +398,11 @@ def leaves_symbols_open(graph: Graph) -> bool:
 def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
     """Graph inputs whose values set shapes: small integer tensors that type rules ask for.
 
-    A program is specialized for their values, as it is for shapes.
+    A program is specialized for their values, as it is for shapes. Of a network that has none,
+    no nodes need be read where that is known (`frontends.deferred_model`).
     """
+    if is_decided_by_shapes(graph):
+        return ()
     symbols = graph.symbols()
     from_input: dict[str, frozenset[str]] = {v: frozenset([v]) for v in graph.inputs}
     defining: set[str] = set()

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from verax.base.errors import VeraxError
 from verax.compiler.specialize import Specialized, Specializer
 from verax.ir.graph import Graph
-from verax.runtime.open_sizes import SizedProgram
+from verax.runtime.open_sizes import OpenSizes, SizedProgram
+from verax.runtime.vx import NotServedError
 
 MAX_OPEN = 8
 """How many: each serves the sizes for which its conditions hold. Sizes that none of so many serves
@@ -25,7 +26,9 @@ class OpenPrograms:
         self.programs: list[Specialized] = []
         self.is_possible = True
         """Whether there may be more of them: until it is seen that some node cannot have any."""
-        self._read = 0
+        self._unread: dict[int, OpenSizes] = {}
+        """Those on the disk, by number, that have not been asked for: their weights lie there."""
+        self._seen = 0
 
     def serving(self, sizes: Mapping[str, int]) -> Served | None:
         """The first that serves these sizes of the symbols, of this process or kept on the disk."""
@@ -33,20 +36,39 @@ class OpenPrograms:
         for program in self.programs:
             if program.open_sizes.serves(in_order):
                 return program, program.program.sized(in_order)
-        while self._read < MAX_OPEN and len(self.programs) < MAX_OPEN:
-            cached = self.specializer.cached_open(self.graph, self._read, sizes)
-            if cached is None:
+        for index in [i for i, open_sizes in self._unread.items() if open_sizes.serves(in_order)]:
+            cached = self._cached(index, sizes)
+            if cached is not None:
+                return cached, cached.program.sized(in_order)
+        while self._seen < MAX_OPEN and self._count < MAX_OPEN:
+            cached = self._cached(self._seen, sizes)
+            if cached is None and self._seen not in self._unread:
                 break
-            self._read += 1
-            self.programs.append(cached)
-            if cached.open_sizes.serves(in_order):
+            self._seen += 1
+            if cached is not None:
                 return cached, cached.program.sized(in_order)
         return None
+
+    def _cached(self, index: int, sizes: Mapping[str, int]) -> Specialized | None:
+        """The one of that number on the disk, if it serves these sizes."""
+        self._unread.pop(index, None)
+        try:
+            cached = self.specializer.cached_open(self.graph, index, sizes)
+        except NotServedError as error:
+            self._unread[index] = error.open_sizes
+            return None
+        if cached is not None:
+            self.programs.append(cached)
+        return cached
+
+    @property
+    def _count(self) -> int:
+        return len(self.programs) + len(self._unread)
 
     def make(self, sizes: Mapping[str, int]) -> Served | None:
         """A new one, for sizes for which the network is known to be valid; None where there can be
         none, or are too many."""
-        if not self.is_possible or len(self.programs) >= MAX_OPEN:
+        if not self.is_possible or self._count >= MAX_OPEN:
             return None
         try:
             specialized = self.specializer.specialize_open(self.graph, sizes)
@@ -62,7 +84,7 @@ class OpenPrograms:
         if specialized is None:
             self.is_possible = False
             return None
-        self.specializer.keep_open(specialized, self.graph, len(self.programs))
+        self.specializer.keep_open(specialized, self.graph, self._count)
         self.programs.append(specialized)
-        self._read = max(self._read, len(self.programs))
+        self._seen = max(self._seen, self._count)
         return specialized, specialized.program.sized(tuple(sizes.values()))

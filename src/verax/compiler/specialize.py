@@ -8,35 +8,30 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from verax.base import memory
 from verax.base.errors import UnsupportedError
 from verax.base.forks import on_fork
+from verax.base.lazy import deferred
 from verax.base.printing import OneLine
 from verax.base.settings import Settings
-from verax.compiler.artifacts.cache import ProgramCache, is_cached
-from verax.compiler.artifacts.notes import notes_of
+from verax.compiler.artifacts.cache import RECORD, ProgramCache, entry_name, is_cached
 from verax.compiler.artifacts.saved_program import calls_of
 from verax.compiler.kernels.target import Target
-from verax.compiler.pipeline.levels import CLASSES, Change, run_passes
-from verax.compiler.pipeline.recipe import follow, network_hash, recipe_of, require_same
-from verax.compiler.place.calls import ReferenceCall, ScheduleOf
-from verax.compiler.place.program import LoweredProgram, lower
-from verax.compiler.plan.steps import Decisions
-from verax.compiler.tune.lookup import ScheduleLookup, Tuned
 from verax.ir.assumptions import Assumptions, NotOpenError, assumed_sizes, assuming, assumptions
+from verax.ir.deferred import DeferredGraph, release
+from verax.ir.deferred import with_symbols as open_graph
 from verax.ir.dim import symbol
 from verax.ir.graph import Graph
-from verax.ir.graph import specialize as open_graph
 from verax.ir.types import TensorType
 from verax.records.plan import Plan
 from verax.records.recipe import Recipe
-from verax.records.trace import Trace
 from verax.reference.evaluate import evaluate_node
 from verax.reference.sizes import output_bytes
 from verax.runtime.foreign_program import load_program
@@ -44,6 +39,28 @@ from verax.runtime.open_sizes import OpenSizes, SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.program_binary import ProgramBinary
 from verax.runtime.state_buffers import StateBuffers, state_buffers_of
+
+if TYPE_CHECKING:
+    from verax.compiler.artifacts.notes import notes_of
+    from verax.compiler.pipeline.levels import Change, classes_at, run_passes
+    from verax.compiler.pipeline.recipe import follow, network_hash, recipe_of, require_same
+    from verax.compiler.place.calls import ScheduleOf
+    from verax.compiler.place.program import LoweredProgram, lower
+    from verax.compiler.plan.steps import Decisions
+    from verax.compiler.tune.lookup import ScheduleLookup, Tuned
+    from verax.records.trace import Trace
+
+    decisions_of = Decisions.of
+else:  # what makes programs: one from the cache starts without it
+    notes_of = deferred("verax.compiler.artifacts.notes:notes_of")
+    classes_at = deferred("verax.compiler.pipeline.levels:classes_at")
+    run_passes = deferred("verax.compiler.pipeline.levels:run_passes")
+    follow = deferred("verax.compiler.pipeline.recipe:follow")
+    network_hash = deferred("verax.compiler.pipeline.recipe:network_hash")
+    recipe_of = deferred("verax.compiler.pipeline.recipe:recipe_of")
+    require_same = deferred("verax.compiler.pipeline.recipe:require_same")
+    lower = deferred("verax.compiler.place.program:lower")
+    decisions_of = deferred("verax.compiler.plan.steps:Decisions.of")
 
 MANY_BYTES = 16 << 20
 """Of constants that passes rewrote: fewer are held for whoever asks how a program was made."""
@@ -120,15 +137,18 @@ class Specialized(OneLine):
         return self._translate()
 
     def release_translation(self) -> None:
-        """Forget how it was made, where that holds many rewritten constants: the program has them
-        packed. Who asks afterwards has it made again."""
+        """Forget how it was made, where that holds many rewritten constants, and what it was made
+        from, where that can be had again: the program has them packed. Who asks afterwards has it
+        made again."""
         translation: Translation | None = self.__dict__.get("translation")
         if translation is not None:
             graphs = (translation.graph, translation.lowered.graph)
             arrays = {id(a): a for graph in graphs for a in graph.constants.values()}
-            held_by_source = set(map(id, self.source.constants.values()))
+            stays = not isinstance(self.source, DeferredGraph)
+            held_by_source = set(map(id, self.source.constants.values())) if stays else set()
             if sum(a.nbytes for i, a in arrays.items() if i not in held_by_source) > MANY_BYTES:
                 del self.__dict__["translation"]
+        release(self.source)
 
     @property
     def graph(self) -> Graph:
@@ -177,17 +197,23 @@ class Specializer:
         recipe: Recipe | None = None,
         cache: ProgramCache | None = None,
         tuned: Tuned | None = None,
+        origin: str = "",
     ) -> None:
         """recipe: what every program must promise; its options take the place of the settings'.
         cache: where programs are looked for before they are made, and kept. tuned: schedules that
-        measuring found; they change no bit."""
+        measuring found; they change no bit. origin: decides the network, where it was read
+        from files (`frontends.origin`): its hash need not be computed then if the cache has it."""
         self.settings = settings if recipe is None else follow(recipe, settings)
         self._required_recipe = recipe
         self._cache = cache if is_cached(self.settings) else None
         self.opens = self.settings.open_sizes and is_cached(self.settings) and recipe is None
         """Whether programs may be made for many sizes: not while looking for a fault."""
         self._tuned = tuned if is_cached(self.settings) else None
+        self._origin = origin
         self._constant_hashes: dict[int, tuple[np.ndarray, str]] = {}
+        self._hash_of: dict[str, str] = {}
+        """Of constants that were released, by name: whoever reads them again reads the same bytes
+        (`frontends.origin`), and inputs that become constants have other names."""
         self.target = Target.named(settings.target)
         self.opens &= self.target.runs_here()  # elsewhere a process is started for each program
         if settings.quick:
@@ -220,11 +246,49 @@ class Specializer:
 
     def _key(self, graph: Graph, values: Mapping[str, np.ndarray]) -> tuple[str, str]:
         """The hash of a network, and the name of its program in the cache."""
-        assert self._cache is not None
-        network = network_hash(graph, self._constant_hashes)
         decisive = {name: value.tobytes() for name, value in values.items()}
+        return self._key_with(graph, decisive, decisive)
+
+    def _key_with(
+        self, graph: Graph, values: Mapping[str, bytes], decisive: Mapping[str, bytes]
+    ) -> tuple[str, str]:
+        """As `_key`. decisive: what the program depends on beside the network."""
+        assert self._cache is not None
+        network = self._network(graph, values)
         schedules = "" if self._tuned is None else self._tuned.digest
         return network, self._cache.key(network, decisive, self.target, self.settings, schedules)
+
+    def _network(self, graph: Graph, values: Mapping[str, bytes]) -> str:
+        """The hash of a network; of one that was read from files it is kept."""
+        assert self._cache is not None
+        name = ""
+        if self._origin:
+            types = [f"{v}: {graph.types[v]}" for v in graph.inputs]
+            decisive = [f"{v} = {value.hex()}" for v, value in values.items()]
+            name = entry_name("network", self._origin, *types, *decisive)
+            text = self._cache.text(name, RECORD)
+            if text is not None:
+                return str(json.loads(text))
+        hashes = self._constant_hashes
+        for v in self._hash_of.keys() & graph.constants.keys():
+            a = graph.constants[v]
+            hashes[id(a)] = (a, self._hash_of[v])
+        network = network_hash(graph, hashes)
+        if name:
+            self._cache.keep_text(name, json.dumps(network), RECORD)
+        return network
+
+    def release(self, graph: Graph) -> None:
+        """Give up the constants of the network, where they can be had again."""
+        loaded = graph.loaded_graph if isinstance(graph, DeferredGraph) else None
+        if loaded is not None:
+            hashes, self._constant_hashes = self._constant_hashes, {}  # others may be reading it
+            constants = loaded.constants.items()
+            self._hash_of |= {v: hashes[id(a)][1] for v, a in constants if id(a) in hashes}
+            del hashes, constants, loaded
+            release(graph)
+            gc.collect()  # what made a program refers to itself, and to constants
+            memory.give_back()
 
     def specialize_open(self, graph: Graph, sizes: Mapping[str, int]) -> Specialized | None:
         """The program of `graph` for all sizes of its symbols that decide as `sizes` do; None where
@@ -245,10 +309,11 @@ class Specializer:
 
     def cached_open(self, graph: Graph, index: int, sizes: Mapping[str, int]) -> Specialized | None:
         """The program for many sizes of `graph` that was kept as its number `index`, if there is
-        one. sizes: of its symbols, for which how it was made is asked, if it serves them."""
+        one. sizes: of its symbols. Raises `NotServedError` where it does not serve them."""
         if self._cache is None:
             return None
-        entry = self._cache.program(self._open_key(graph, index))
+        with memory.limited(self.settings.memory or None):
+            entry = self._cache.program(self._open_key(graph, index), tuple(sizes.values()))
         if entry is None or entry[0].open_sizes is None:
             return None
         with self._assuming(sizes) as assumed:
@@ -256,7 +321,7 @@ class Specializer:
             return self._from_cache_entry(entry, opened, "", sizes)
 
     def _open_key(self, graph: Graph, index: int) -> str:
-        return self._key(graph, {"open": np.array(index)})[1]
+        return self._key_with(graph, {}, {"open": np.array(index).tobytes()})[1]
 
     @contextlib.contextmanager
     def _assuming(self, sizes: Mapping[str, int]) -> Iterator[Assumptions]:
@@ -288,7 +353,7 @@ class Specializer:
 
     def _decisions(self, done: int) -> Decisions:
         """What may still be decided after so many rewrites."""
-        return Decisions.of(self.settings, CLASSES[self.settings.opt_level], done)
+        return decisions_of(self.settings, classes_at(self.settings.opt_level), done)
 
     def _from_cache_entry(
         self,
@@ -388,7 +453,7 @@ def _arena_bytes(binary: ProgramBinary) -> int:
 
 
 def _require_native(lowered: LoweredProgram) -> None:
-    slow = [f"{s.label}: {s.reason}" for s in lowered.steps if isinstance(s, ReferenceCall)]
+    slow = lowered.reasons
     if slow:
         more = f"; and {len(slow) - 1} more" if len(slow) > 1 else ""
         raise UnsupportedError(

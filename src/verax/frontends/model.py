@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from verax.base.printing import OneLine
 from verax.frontends.common.ledger import Ledger
 from verax.ir.graph import Graph
 from verax.ir.pixels import Pixels, stated_pixels
 from verax.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from verax.frontends.origin import Origin
+
+OVERRULED = "value_info not used"
+"""Key of the metadata under which a reader says which recorded types it did not take."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -21,7 +27,8 @@ class Model(OneLine):
     path, or what was handed over. metadata: what the file says about itself. modules: values that a
     module of the network gave, as far as the file tells: its path, and at which of its calls (from
     0). program: the object that was imported, where it was one of a framework's that can run.
-    stamp: of the source when it was loaded (`base.reading.stamp`), () when it is no file.
+    stamp: of the source when it was loaded (`base.reading.stamp`), () when it is no file. origin:
+    the files it was read from, where it can be read from them again.
     """
 
     graph: Graph
@@ -32,6 +39,7 @@ class Model(OneLine):
     modules: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     program: Any = field(default=None, repr=False, compare=False)
     stamp: tuple[object, ...] = field(default=(), compare=False, repr=False)
+    origin: Origin | None = field(default=None, compare=False, repr=False)
 
     def _repr_html_(self) -> str:
         return self.graph._repr_html_()

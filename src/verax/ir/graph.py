@@ -160,9 +160,12 @@ class Graph(OneLine):
         return print_graph(self)
 
     def _brief(self) -> str:
+        return self._brief_with(len(self.nodes))
+
+    def _brief_with(self, count: int) -> str:
         inputs = first_few(f"{v} {self.types[v]}" for v in self.arguments) or "no input"
         outputs = first_few(f"{v} {self.types[v]}" for v in self.results) or "no output"
-        return f"{self.name}, {len(self.nodes)} nodes; {inputs} -> {outputs}"
+        return f"{self.name}, {count} nodes; {inputs} -> {outputs}"
 
     def _repr_html_(self) -> str:
         return of_text(f"{self.name or 'network'}: {len(self.nodes)} nodes", str(self))

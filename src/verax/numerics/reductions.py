@@ -34,11 +34,10 @@ import numpy as np
 from verax.numerics.arith import Arith
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.formats import FLOATS, dtype_name, numpy_dtype
+from verax.numerics.lanes import LANES as LANES
 
 V = TypeVar("V")
 
-LANES = 16
-"""Interleaved partial results of a row; lanes of a logical vector, on every machine."""
 CHANNEL_BLOCK = LANES
 """Input channels that a contraction takes together before it moves to the next kernel position;
 also what a blocked tensor keeps side by side."""

@@ -24,25 +24,33 @@ import json
 import os
 import stat
 import struct
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from typing import Any, TypeVar
 
 import numpy as np
 
+from verax.base.cores import deciding
 from verax.base.errors import ModelError
 from verax.base.files import atomic_write
 from verax.base.reading import mapped_bytes, private_bytes
 from verax.runtime.header import BlockRecord, HeaderError, Section, read_header
+from verax.runtime.open_sizes import OpenSizes
 from verax.runtime.program_binary import PAGE, ProgramBinary, contract, described, initial_bytes
 from verax.runtime.signature import SIZE as SIGNATURE_SIZE
 from verax.runtime.signature import SigningKey, TrustedKey, is_signature, signature, verify
 from verax.runtime.soundness import check_binary
 from verax.runtime.weight_blocks import ALIGNMENT, WEIGHTS, WeightBlock, room_for
 
+S = TypeVar("S")
+R = TypeVar("R")
 MAGIC = b"VERAX\x00VX"
 VERSION = 7
 BLOCK = ".weights"
 """Ends the name of the file of a block."""
+HASHED_BY_ONE = 4 << 20
+"""Bytes of blocks that one thread checks sooner than several are started."""
 SECTIONS = ("code", "weights", "state")
 _PREFIX = struct.Struct("<8sII32s")
 _HEADER_LIMIT = 1 << 26
@@ -113,30 +121,63 @@ def _is_file_of(path: str, nbytes: int) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_size == nbytes
 
 
-def load_block(folder: str | os.PathLike[str], size: int, digest: str, key: str) -> WeightBlock:
-    """The block of an entry, which lies beside it: of this process, else its file, mapped.
+def load_blocks(
+    folder: str | os.PathLike[str], records: Sequence[BlockRecord], keys: Sequence[str]
+) -> list[WeightBlock]:
+    """The blocks of an entry, which lie beside it: of this process, else their files, mapped.
 
     Raises `ModelError` when there is no such file or it is damaged.
     """
-    cached = WEIGHTS.find(digest=digest)
-    if cached is not None:
-        return WEIGHTS.add(cached, key)
-    path = os.path.join(folder, digest + BLOCK)
+    loaded = [WEIGHTS.find(digest=record.sha256) for record in records]
+    missing = [record for record, block in zip(records, loaded) if block is None]
+    blocks = _side_by_side(partial(_mapped_block, folder), missing, sum(r.size for r in missing))
+    mapped = dict(zip((record.sha256 for record in missing), blocks))
+    return [
+        WEIGHTS.add(block or mapped[record.sha256], key)
+        for record, block, key in zip(records, loaded, keys, strict=True)
+    ]
+
+
+def _side_by_side(check: Callable[[S], R], items: Sequence[S], nbytes: int) -> list[R]:
+    """What `check` makes of each item, by several threads if they hash many bytes: hashing takes
+    longer than all else of a start, and lets other threads run."""
+    threads = deciding().threads if nbytes > HASHED_BY_ONE else 1
+    if threads == 1:
+        return [check(item) for item in items]
+    with import_module("concurrent.futures").ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(check, items))
+
+
+def _mapped_block(folder: str | os.PathLike[str], record: BlockRecord) -> WeightBlock:
+    path = os.path.join(folder, record.sha256 + BLOCK)
     data = mapped_bytes(path, error=ModelError)
-    if len(data) != size or hashlib.sha256(data).hexdigest() != digest:
-        os.unlink(path)  # or it would be taken for the block by who writes one
+    if len(data) != record.size or hashlib.sha256(data).hexdigest() != record.sha256:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # or it would be taken for the block by who writes one
         raise _damaged(path, "a block of its weights does not match its checksum")
-    return WEIGHTS.add(WeightBlock(np.frombuffer(data, np.uint8), digest), key)
+    return WeightBlock(np.frombuffer(data, np.uint8), record.sha256)
+
+
+class NotServedError(Exception):
+    """A program for many sizes is not for those that are asked for. Its weights were not read."""
+
+    def __init__(self, open_sizes: OpenSizes) -> None:
+        super().__init__(open_sizes)
+        self.open_sizes = open_sizes
 
 
 def load_binary(
-    path: str | os.PathLike[str], trust: TrustedKey | None = None, entry: str = ""
+    path: str | os.PathLike[str],
+    trust: TrustedKey | None = None,
+    entry: str = "",
+    sizes: Sequence[int] | None = None,
 ) -> tuple[ProgramBinary, dict[str, Any]]:
     """Read a .vx file: the binary (weights read-only) and its notes. Later changes of the file do
     not reach them.
 
     trust: the key that must have signed the file. entry: it is this entry of a cache, which is
-    Verax's own (`reading.mapped_bytes`), and its weights are mapped (`load_block`). Raises
+    Verax's own (`reading.mapped_bytes`), and its weights are mapped (`load_blocks`). sizes: that a
+    program for many has to serve, else `NotServedError` is raised before they are. Raises
     `ModelError` when the file is damaged, contradicts itself or is of another format version,
     `TrustError` when it is not signed by `trust`. The file holds machine code: load only files you
     would also run as programs.
@@ -166,13 +207,16 @@ def load_binary(
         header = read_header(text, SECTIONS)
         if entry and header.entry != entry:
             raise HeaderError("it is another entry of the cache")
+        open_sizes: OpenSizes | None = header.fields["open_sizes"]
+        if sizes is not None and open_sizes is not None:
+            if len(open_sizes.symbols) != len(sizes):
+                raise HeaderError(f"it leaves {len(open_sizes.symbols)} sizes open")
+            if not open_sizes.serves(sizes):
+                raise NotServedError(open_sizes)
         sections, end = _sections(data, len(covered), header.sections)
         if entry:
             folder = os.path.dirname(location)
-            blocks = [
-                load_block(folder, one.size, one.sha256, key)
-                for one, key in zip(header.blocks, header.keys, strict=True)
-            ]
+            blocks = load_blocks(folder, header.blocks, header.keys)
         else:
             blocks, end = _blocks(data, end, header.blocks)
         _must_end(data, end)
@@ -205,13 +249,17 @@ def _blocks(
     data: memoryview, at: int, table: Sequence[BlockRecord]
 ) -> tuple[list[WeightBlock], int]:
     """The blocks that follow from `at` on, and where the last one ends. Raises `HeaderError`."""
-    blocks = []
+    contents = []
     for i, entry in enumerate(table):
-        content, at = _content(data, at, entry.size, entry.sha256, f"block {i}")
-        block = WEIGHTS.find(digest=entry.sha256)
+        content, at = _located(data, at, entry.size, f"block {i}")
+        contents.append((content, entry.sha256, f"block {i}"))
+    _side_by_side(_must_match, contents, sum(entry.size for entry in table))
+    blocks = []
+    for content, digest, _ in contents:
+        block = WEIGHTS.find(digest=digest)
         if block is None:
             array = _aligned(np.frombuffer(content, np.uint8))
-            block = WEIGHTS.add(WeightBlock(array, entry.sha256))
+            block = WEIGHTS.add(WeightBlock(array, digest))
         blocks.append(block)
     return blocks, at
 
@@ -219,15 +267,26 @@ def _blocks(
 def _content(
     data: memoryview, at: int, size: int, digest: str, name: str
 ) -> tuple[memoryview, int]:
+    """What begins on the first page behind `at`, checked, and where it ends."""
+    content, end = _located(data, at, size, name)
+    _must_match((content, digest, name))
+    return content, end
+
+
+def _located(data: memoryview, at: int, size: int, name: str) -> tuple[memoryview, int]:
     """What begins on the first page behind `at`, and where it ends."""
     begin = _pages(at)
     if begin + size > len(data):
         raise HeaderError(f"{name} does not lie where it should")
     _must_be_zero(data[at:begin])
-    content = data[begin : begin + size]
+    return data[begin : begin + size], begin + size
+
+
+def _must_match(entry: tuple[memoryview, str, str]) -> None:
+    """Raise `HeaderError` where a content is not the one of that SHA-256. entry: with its name."""
+    content, digest, name = entry
     if hashlib.sha256(content).hexdigest() != digest:
         raise HeaderError(f"{name} does not match its checksum")
-    return content, begin + size
 
 
 def _must_end(data: memoryview, at: int) -> None:

@@ -145,8 +145,14 @@ def test_another_emitter_makes_another_kernel(made, monkeypatch):
     assert calls
 
 
+class Mac(Target):
+    """A target whose objects are not ELF."""
+
+    triple = "x86_64-apple-darwin"
+
+
 def test_where_objects_are_not_elf_there_is_one_module(made):
-    mac = dataclasses.replace(Target.avx2(), triple="x86_64-apple-darwin")
+    mac = Mac(**dataclasses.asdict(Target.avx2()))
     for target, count in ((mac, 1), (Target.avx2(), 2)):
         made.clear()
         with Assembly(target) as found:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from rich.text import Text
 
+from verax.base.caching import FOLDER, SIZE
 from verax.base.memory import shown_bytes
 from verax.cli.console import can_write, output, write_json
-from verax.compiler.artifacts.cache import CERTIFICATE, FOLDER, PROGRAM, SIZE, default_cache
+from verax.compiler.artifacts.cache import CERTIFICATE, PROGRAM, RECORD, default_cache
 from verax.runners.environments.managed import managed_environments, remove_environments
 
 
@@ -29,7 +30,8 @@ def perform(
     entries = cache.entries()
     suffixes = [path.suffix for path, _, _ in entries]
     programs, certificates = suffixes.count(PROGRAM), suffixes.count(CERTIFICATE)
-    weights = len(suffixes) - programs - certificates
+    records = suffixes.count(RECORD)
+    weights = len(suffixes) - programs - certificates - records
     used_bytes = sum(size for _, size, _ in entries)
     environments = managed_environments()
     if clear:
@@ -37,8 +39,9 @@ def perform(
         output.print(f"removed {removed} files{more}")
     output.print(
         Text(
-            f"{cache.folder}: {programs} programs, {certificates} certificates and {weights} "
-            f"files of weights, {shown_bytes(used_bytes)} of {shown_bytes(cache.limit)} ({SIZE})"
+            f"{cache.folder}: {programs} programs, {certificates} certificates, {records} "
+            f"records of models and {weights} files of weights, {shown_bytes(used_bytes)} of "
+            f"{shown_bytes(cache.limit)} ({SIZE})"
         ),
         soft_wrap=True,
     )
@@ -48,6 +51,7 @@ def perform(
         "folder": str(cache.folder),
         "programs": programs,
         "certificates": certificates,
+        "records": records,
         "weights": weights,
         "bytes": used_bytes,
         "limit": cache.limit,

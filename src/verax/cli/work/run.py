@@ -43,6 +43,7 @@ def perform(
     opt_level: int | None,
     disable: list[str] | None,
     threads: int,
+    memory: str | None,
     reading: ModelOptions,
     trust_key: Path | None,
     steps: int,
@@ -76,11 +77,21 @@ def perform(
                 place=str(model),
                 next_step="give --disable to `verax compile`",
             )
+        if memory is not None:
+            raise UsageError(
+                "a compiled program's buffers are as large as they are",
+                place=str(model),
+                next_step="leave --memory out, or compile for smaller sizes",
+            )
         if threads:
             loaded.use_threads(threads)
     else:
         exe = compile(
-            loaded, opt_level=opt_level, threads=threads, disable=split_names("disable", disable)
+            loaded,
+            opt_level=opt_level,
+            threads=threads,
+            memory=memory or 0,
+            disable=split_names("disable", disable),
         )
     for _ in range(steps - 1):
         exe.run(arrays)

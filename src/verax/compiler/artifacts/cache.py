@@ -6,6 +6,10 @@ entry is never out of date, and entries of other versions are merely unused unti
 the longest unused first. An entry is a .vx file, written whole or not at all, and is checked as
 one when it is read; a damaged one is dropped. Several processes may read and write at once.
 
+Of a model that was read from a file there are two small records beside its program, by the bytes of
+that file: what its inputs and outputs are, and which network it holds. With them the program is
+found before the file is parsed (`loading`).
+
 Large weights are files of their own (`runtime.vx`), named by the SHA-256 of their content, so the
 programs of a network for several sizes keep them once. One that is missing or damaged makes an
 entry a damaged one.
@@ -24,16 +28,17 @@ import os
 import platform
 import stat
 import warnings
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-import platformdirs
 
+from verax.base.caching import FOLDER, SIZE, caching_is_off
 from verax.base.errors import ModelError, UsageError, VeraxError
 from verax.base.files import atomic_write
 from verax.base.memory import parse_bytes
@@ -46,11 +51,9 @@ from verax.runtime.program_binary import ProgramBinary
 from verax.runtime.vx import BLOCK, load_binary, save_binary, save_block
 from verax.runtime.weight_blocks import WeightBlock
 
-FOLDER, SIZE = "VERAX_CACHE", "VERAX_CACHE_SIZE"
-"""Environment variables: the folder, or "off"; the most bytes that it may hold, such as 8G."""
 DEFAULT_SIZE = 4 << 30
-OFF = ("off", "0", "no", "false")
-PROGRAM, CERTIFICATE = ".vx", ".json"
+PROGRAM, CERTIFICATE, RECORD = ".vx", ".json", ".model"
+"""How files of programs, certificates and records of models end."""
 PRIVATE = 0o600
 """Rights of an entry, whatever the user's usual ones are."""
 ROOT = Path(__file__).resolve().parents[1]
@@ -91,7 +94,7 @@ class ProgramCache:
             "made by": build_digest(),
             "network": network,
             "values": {name: value.hex() for name, value in values.items()},
-            "target": [target.name, target.triple, target.cpu, target.features],
+            "target": [target.name, target.cpu, target.features],
             "level": settings.opt_level,
             "threads": settings.thread_count,
             "passes": [settings.disable, settings.require, settings.passes, settings.keep_exact],
@@ -101,13 +104,16 @@ class ProgramCache:
         }
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
-    def program(self, key: str) -> tuple[ProgramBinary, dict[str, Any]] | None:
-        """The program of that name with its notes, or None."""
+    def program(
+        self, key: str, sizes: Sequence[int] | None = None
+    ) -> tuple[ProgramBinary, dict[str, Any]] | None:
+        """The program of that name with its notes, or None. Raises `NotServedError` for one for
+        many sizes that are not these."""
         path = self.folder / f"{key}{PROGRAM}"
         if not self._has(path):
             return None
         try:
-            loaded = load_binary(path, entry=key)
+            loaded = load_binary(path, entry=key, sizes=sizes)
         except (ModelError, UsageError):
             _remove(path)
             return None
@@ -133,9 +139,9 @@ class ProgramCache:
     def _block(self, block: WeightBlock) -> Path:
         return self.folder / f"{block.digest}{BLOCK}"
 
-    def text(self, key: str) -> str | None:
+    def text(self, key: str, suffix: str = CERTIFICATE) -> str | None:
         """What `keep_text` kept under that name, or None."""
-        path = self.folder / f"{key}{CERTIFICATE}"
+        path = self.folder / f"{key}{suffix}"
         if not self._has(path):
             return None
         try:
@@ -150,9 +156,9 @@ class ProgramCache:
         _touch(path)
         return text.decode()
 
-    def keep_text(self, key: str, text: str) -> None:
+    def keep_text(self, key: str, text: str, suffix: str = CERTIFICATE) -> None:
         """Keep a text, with its entry's name and a checksum of both."""
-        path, named = self.folder / f"{key}{CERTIFICATE}", f"{key}\n{text}".encode()
+        path, named = self.folder / f"{key}{suffix}", f"{key}\n{text}".encode()
 
         def write() -> None:
             with atomic_write(path, durable=False, mode=PRIVATE) as stream:
@@ -166,7 +172,7 @@ class ProgramCache:
         with contextlib.suppress(OSError):
             for path in self.folder.iterdir():
                 with contextlib.suppress(OSError):
-                    if path.suffix in (PROGRAM, CERTIFICATE, BLOCK):
+                    if path.suffix in (PROGRAM, CERTIFICATE, RECORD, BLOCK):
                         state = path.stat()
                         entries.append((path, state.st_size, state.st_mtime))
         return sorted(entries, key=lambda entry: (entry[2], entry[0].suffix == BLOCK))
@@ -236,17 +242,29 @@ def default_cache() -> ProgramCache | None:
     VERAX_CACHE names a folder or is "off"; without it the user's folder for caches is taken.
     VERAX_CACHE_SIZE limits it. Raises `UsageError` when that is no size.
     """
-    folder = os.environ.get(FOLDER, "")
-    if folder.lower() in OFF:
+    if caching_is_off():
         return None
+    folder = os.environ.get(FOLDER, "")
     size_text = os.environ.get(SIZE, "")
     limit = parse_bytes(size_text) if size_text else DEFAULT_SIZE
-    path = Path(folder) if folder else Path(platformdirs.user_cache_dir("verax")) / "programs"
+    path = Path(folder) if folder else Path(_user_folder()) / "programs"
     cache = ProgramCache(path, limit)
     if not folder and not path.is_absolute():
         cache._warn("this user has no home folder")
         return None
     return cache
+
+
+def _user_folder() -> str:
+    """The user's folder for Verax's caches."""
+    folders = import_module("platformdirs")  # not needed where the environment names a folder
+    folder: str = folders.user_cache_dir("verax")
+    return folder
+
+
+def entry_name(*decides: str) -> str:
+    """The name of an entry whose content these texts and Verax's own source decide."""
+    return hashlib.sha256(json.dumps([build_digest(), *decides]).encode()).hexdigest()
 
 
 @cache

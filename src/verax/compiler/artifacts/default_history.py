@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
+from verax.base.lazy import deferred
 from verax.base.settings import Settings
 from verax.compiler.artifacts.cache import default_cache
 from verax.compiler.kernels.target import Target
-from verax.compiler.tune.history import NAME
-from verax.compiler.tune.lookup import Tuned, read_history
+
+if TYPE_CHECKING:
+    from verax.compiler.tune.lookup import Tuned, read_history
+else:  # few have a history
+    read_history = deferred("verax.compiler.tune.lookup:read_history")
+    Tuned = deferred("verax.compiler.tune.lookup:Tuned")
+
+NAME = "tuning.jsonl"
+"""Of the history in the folder of kept programs."""
 
 
 def default_history() -> str | None:

@@ -14,7 +14,7 @@ from verax.base.errors import UsageError
 from verax.base.forks import on_fork
 from verax.base.processor import NAMES, TARGETS, best_target, runs_here
 from verax.compiler.kernels.llvm.library import binding as llvm
-from verax.numerics.reductions import LANES
+from verax.numerics.lanes import LANES
 
 _initialized = threading.Lock()
 _ready = False
@@ -42,15 +42,14 @@ def initialize_llvm() -> None:
 class Target:
     """Where code runs.
 
-    name: "avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2" or "neon". triple, cpu, features:
-    as LLVM spells them. vector_bits: width of the widest register; registers: how many of those
+    name: "avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2" or "neon". cpu, features: as LLVM
+    spells them. vector_bits: width of the widest register; registers: how many of those
     there are. dots: whether it has VNNI, which adds up four products of bytes at a time. pairs:
     whether it has AVX512_BF16, which adds two products of bfloat16. effort: of LLVM's code
     generator, 0 to 3; it changes no bit.
     """
 
     name: str
-    triple: str
     cpu: str
     features: str
     vector_bits: int
@@ -81,23 +80,19 @@ class Target:
         """x86-64 with AVX-512 F, VL, BW, DQ, CD, and VNNI if `int8_dot`, AVX512_BF16 too if
         `bf16_dot`."""
         name = "avx512bf16" if bf16_dot else "avx512vnni" if int8_dot else "avx512"
-        return Target(
-            name, _x86_triple(), "x86-64", _features(name), 512, 32, int8_dot or bf16_dot, bf16_dot
-        )
+        has_dots = int8_dot or bf16_dot
+        return Target(name, "x86-64", _features(name), 512, 32, has_dots, bf16_dot)
 
     @staticmethod
     def avx2(int8_dot: bool = False) -> Target:
         """x86-64 with AVX2 and FMA, and VNNI on its registers if `int8_dot`."""
         name = "avxvnni" if int8_dot else "avx2"
-        return Target(name, _x86_triple(), "x86-64", _features(name), 256, 16, int8_dot)
+        return Target(name, "x86-64", _features(name), 256, 16, int8_dot)
 
     @staticmethod
     def aarch64() -> Target:
         """64-bit ARM with NEON."""
-        triple = llvm.get_default_triple()
-        if not triple.startswith(("aarch64", "arm64")):
-            triple = "aarch64-unknown-linux-gnu"
-        return Target("neon", triple, "generic", "+neon", 128, 32)
+        return Target("neon", "generic", "+neon", 128, 32)
 
     @staticmethod
     def named(name: str) -> Target:
@@ -116,6 +111,16 @@ class Target:
             if name.startswith("avx512")
             else Target.avx2(int8_dot)
         )
+
+    @property
+    def triple(self) -> str:
+        """As LLVM spells it: the one that LLVM itself was built for, if it is of this kind of
+        processor. Asking for it loads LLVM, which a program from the cache does not need."""
+        triple: str = llvm.get_default_triple()
+        if self.name == "neon":
+            alike = triple.startswith(("aarch64", "arm64"))
+            return triple if alike else "aarch64-unknown-linux-gnu"
+        return triple if triple.startswith("x86_64") else "x86_64-unknown-linux-gnu"
 
     def runs_here(self) -> bool:
         """Whether this process could execute code made for this target."""
@@ -143,8 +148,3 @@ class Target:
 def _features(name: str) -> str:
     """The instructions that a target takes, as LLVM is told them."""
     return ",".join(f"+{feature}" for feature in TARGETS[name][1])
-
-
-def _x86_triple() -> str:
-    triple = llvm.get_default_triple()
-    return triple if triple.startswith("x86_64") else "x86_64-unknown-linux-gnu"

@@ -134,6 +134,12 @@ CLASSES: dict[int, frozenset[PassClass]] = {
 }
 """Classes of passes that each level admits."""
 
+
+def classes_at(level: int) -> frozenset[PassClass]:
+    """Classes of passes that a level admits."""
+    return CLASSES[level]
+
+
 for _i, _pass in enumerate(PIPELINE):
     assert set(_pass.after) <= {p.name for p in PIPELINE[:_i]}, f"{_pass.name} runs too early"
 

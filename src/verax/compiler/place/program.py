@@ -91,6 +91,11 @@ class LoweredProgram:
     chunk_count: int = 1
     choices: tuple[str, ...] = ()
 
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Of `on_reference`, each node with why no kernel takes it."""
+        return tuple(f"{s.label}: {s.reason}" for s in self.steps if isinstance(s, ReferenceCall))
+
 
 def lower(
     graph: Graph,

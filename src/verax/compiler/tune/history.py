@@ -26,8 +26,6 @@ from verax.compiler.tune.host import Host
 
 LINE, INDEX = "verax.tuning/1", "verax.tuning-index/1"
 FAMILY = "verax.tuning/"
-NAME = "tuning.jsonl"
-"""Of the history in the folder of kept programs."""
 LONG = 1 << 17
 """Bytes that may be read line by line, beyond the index, before it is written again."""
 LOOKED_AT = 1 << 20

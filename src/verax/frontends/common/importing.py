@@ -34,7 +34,7 @@ from verax.frontends.common.control_nodes import ROWS
 from verax.frontends.common.foreign import MAX_NODES, ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.common.ledger import Attributes, Ledger
 from verax.frontends.common.open_sizes import advice
-from verax.frontends.common.subgraphs import keep, scope_of
+from verax.frontends.common.subgraphs import Scope, keep, scope_of
 from verax.frontends.common.wide_borders import take_wide_borders
 from verax.frontends.model import Model
 from verax.ir.dim import DimLike, symbol, symbols
@@ -72,10 +72,15 @@ class Importer:
         self.ledger = Ledger()
         self.metadata = dict(foreign.metadata)
         self.names: dict[str, str] = {}
-        self.scope = scope_of(self)
         self._last_suffixes: dict[str, int] = {}
         self.used_names = {*foreign.constants, *(v.name for v in foreign.inputs)}
         self.used_names.update(o for node in foreign.nodes for o in node.outputs)
+
+    @property
+    def scope(self) -> Scope:
+        """What bodies of branches and loops see. Not held: it refers to the import, and the arrays
+        of a file would stay until the cycle is found."""
+        return scope_of(self)
 
     def can_convert(self, node: ForeignNode) -> bool:
         """Whether the node has a row or can be expanded."""

@@ -42,7 +42,9 @@ class SubgraphImporter(Protocol):
 
     builder: Builder
     names: dict[str, str]
-    scope: Scope
+
+    @property
+    def scope(self) -> Scope: ...
 
     def fresh(self, hint: str) -> str: ...
 

@@ -37,7 +37,9 @@ class ListImporter(Protocol):
     """What lists need of an import."""
 
     lists: dict[str, TensorList]
-    scope: Scope
+
+    @property
+    def scope(self) -> Scope: ...
 
     def attributes(self, node: ForeignNode) -> Attributes: ...
 

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from verax.frontends.common.foreign import ForeignNode
+from verax.frontends.model import OVERRULED
 from verax.ir.types import TensorType
 
-NOTE = "value_info not used"
+NOTE = OVERRULED
 """Where a model's metadata says what was recorded otherwise."""
 LISTED = 3
 """Values that the note names."""

@@ -45,7 +45,9 @@ class SequenceImporter(Protocol):
 
     sequences: dict[str, tuple[str, ...]]
     empty: set[str]
-    scope: Scope
+
+    @property
+    def scope(self) -> Scope: ...
 
     def attributes(self, node: ForeignNode) -> Attributes: ...
 

@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.base.reading import companion, private_bytes
+from verax.base.reading import companion, in_own_pages, private_bytes
 from verax.ir.types import DType
 from verax.onnx_format.dtypes import CODES, DTYPES, dtype_name
 from verax.onnx_format.packing import stored_bits, stored_bytes, unpacked
@@ -64,10 +64,10 @@ class TensorReader:
         if proto.data_location == TensorProto.EXTERNAL:
             return self._external(proto, dtype, shape, source)
         if proto.HasField("raw_data"):
-            raw = np.frombuffer(proto.raw_data, np.uint8)
-            if raw.size != stored_bytes(dtype, count):
-                raise self._size_error(raw.size, "bytes", dtype, shape, source)
-            return _typed(proto.raw_data, 0, dtype, shape)
+            raw = proto.raw_data  # a copy at each reading
+            if len(raw) != stored_bytes(dtype, count):
+                raise self._size_error(len(raw), "bytes", dtype, shape, source)
+            return _typed(in_own_pages(raw), 0, dtype, shape)
         return self._fields(proto, dtype, count, source).reshape(shape)
 
     def _fields(self, proto: onnx.TensorProto, dtype: DType, count: int, source: str) -> np.ndarray:

@@ -17,11 +17,12 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+from verax.base.caching import FOLDER
 from verax.base.errors import UsageError
 from verax.base.files import staging_folder
 from verax.base.private import why_not_private
 from verax.base.processes import Ended, run_process
-from verax.compiler.artifacts.cache import FOLDER, default_cache
+from verax.compiler.artifacts.cache import default_cache
 
 VERSION = re.compile(r"[0-9][0-9A-Za-z.+!]*")
 """Versions as PEP 440 writes them; nothing that pip would take for an option or an address."""
