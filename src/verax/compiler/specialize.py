@@ -211,10 +211,16 @@ class Specializer:
         schedules = "" if self._tuned is None else self._tuned.digest
         return network, self._cache.key(network, decisive, self.target, self.settings, schedules)
 
-    def specialize_open(self, graph: Graph, sizes: Mapping[str, int]) -> Specialized | None:
+    def specialize_open(
+        self, graph: Graph, sizes: Mapping[str, int], counts: Mapping[str, int] | None = None
+    ) -> Specialized | None:
         """The program of `graph` for all sizes of its symbols that decide as `sizes` do; None where
-        some node has no kernel that reads sizes at run time."""
-        assumed = Assumptions({f"d{i}": size for i, size in enumerate(sizes.values())})
+        some node has no kernel that reads sizes at run time.
+
+        counts: sizes that data decided in a run that it shall serve, by their names."""
+        assumed = Assumptions(
+            {f"d{i}": size for i, size in enumerate(sizes.values())}, counts=counts or {}
+        )
         with memory.limited(self.settings.memory or None), assuming(assumed):
             symbols = {name: symbol(f"d{i}") for i, name in enumerate(sizes)}
             try:
@@ -313,7 +319,8 @@ def _arena_bytes(binary: ProgramBinary) -> int:
     """Of a program for many sizes, for those that it was made for."""
     if binary.open_sizes is None:
         return binary.arena_bytes
-    return binary.open_sizes.at(tuple(assumed_sizes().values())).arena_bytes
+    sizes = tuple(assumed_sizes().values())[: len(binary.open_sizes.symbols)]
+    return binary.open_sizes.at(sizes).arena_bytes
 
 
 def _require_native(lowered: LoweredProgram) -> None:

@@ -28,6 +28,9 @@ class Polynomial(Protocol):
 
     def highest(self) -> int | None: ...
 
+    @property
+    def names(self) -> frozenset[str]: ...
+
     def __sub__(self, other: int) -> Any: ...
 
 
@@ -46,31 +49,61 @@ class NotOpenError(GraphError):
 
 @dataclass(frozen=True)
 class Condition:
-    """`difference` stands in `relation` to zero."""
+    """`difference` stands in `relation` to zero. elements: how many are computed by what rests on
+    it; it need not hold where there are none. None: it has to hold always."""
 
     difference: Polynomial
     relation: str
+    elements: Polynomial | None = None
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """Whether it does for these sizes of symbols."""
+        if self.elements is not None and self.elements.value(sizes) == 0:
+            return True
         return RELATIONS[self.relation](self.difference.value(sizes))
 
     def __str__(self) -> str:
-        return f"{self.difference} {self.relation} 0"
+        unless = "" if self.elements is None else f" unless {self.elements} == 0"
+        return f"{self.difference} {self.relation} 0{unless}"
+
+
+TYPICAL_COUNT = 37
+"""What is assumed of a count that only data decide, until a run has counted: a number that hardly
+any other size is, nor a multiple of a vector's length."""
 
 
 @dataclass
 class Assumptions:
-    """sizes: of every symbol, at least 1. conditions: what was decided by them, in order, with the
-    line of code that asked first, if `traced`."""
+    """sizes: of every symbol, at least 1; those that data decide follow as they are met, as
+    `counts` has them by name. conditions: what was decided by them, in order, with the line of code
+    that asked first, if `traced`. counted: the name that type rules gave to a size that data
+    decide, by its symbol. elements: see `while_there_are`."""
 
-    sizes: Mapping[str, int]
+    sizes: dict[str, int]
     traced: bool = False
     conditions: dict[Condition, str] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    counted: dict[str, str] = field(default_factory=dict)
+    elements: Polynomial | None = None
+
+    def counted_symbol(self, name: str) -> str:
+        """The symbol of a size that data decide, which type rules call `name`."""
+        for known, its_name in self.counted.items():
+            if its_name == name:
+                return known
+        new = f"d{len(self.sizes)}"
+        self.sizes[new] = max(1, self.counts.get(name, TYPICAL_COUNT))
+        self.counted[new] = name
+        return new
+
+    def is_counted(self, dim: object) -> bool:
+        """Whether data decide what `dim` is."""
+        names = getattr(dim, "names", frozenset())
+        return not self.counted.keys().isdisjoint(names)
 
     def require(self, difference: Polynomial, relation: str) -> None:
         """What follows holds only if `difference` stands in `relation` to zero."""
-        condition = Condition(difference, relation)
+        condition = Condition(difference, relation, self.elements)
         if condition not in self.conditions:
             self.conditions[condition] = _asked_at() if self.traced else ""
 
@@ -95,7 +128,9 @@ class Assumptions:
         return answer
 
     def as_int(self, dim: Polynomial) -> int:
-        """`dim` as a number, which it has to stay."""
+        """`dim` as a number, which it has to stay. Raises `NotOpenError` where data decide it."""
+        if self.is_counted(dim):
+            raise NotOpenError(f"the size {dim}, which data decide, is needed as a number")
         value = dim.value(self.sizes)
         self.require(dim - value, "==")
         return value
@@ -124,6 +159,29 @@ def assuming(assumed: Assumptions | None) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+@contextlib.contextmanager
+def while_there_are(elements: object) -> Iterator[None]:
+    """Conditions that are recorded inside need not hold where there are no `elements`, a number or
+    a dimension: nothing that rests on them is then computed. None: they have to hold always."""
+    assumed = _current.get()
+    if assumed is None:
+        yield
+        return
+    before = assumed.elements
+    assumed.elements = elements if assumed.is_counted(elements) else None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        assumed.elements = before
+
+
+def require_nonzero(elements: object) -> None:
+    """What follows holds only if there are any `elements`, a number or a dimension."""
+    assumed = _current.get()
+    if assumed is not None and assumed.is_counted(elements):
+        assumed.require(elements, "!=")  # type: ignore[arg-type]
 
 
 def _asked_at() -> str:

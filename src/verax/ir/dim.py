@@ -37,7 +37,13 @@ class Symbol:
     name: str
     depth: ClassVar[int] = 0
     written: ClassVar[int] = 1
-    lower_bound: ClassVar[int] = 1
+    bounded: ClassVar[bool] = True
+
+    @property
+    def lower_bound(self) -> int:
+        """Inputs have at least one element per axis; of what is counted there may be none."""
+        assumed = assumptions()
+        return int(assumed is None or self.name not in assumed.counted)
 
     def value(self, sizes: Mapping[str, int]) -> int:
         return sizes[self.name]
@@ -58,9 +64,18 @@ class Division:
 
     @property
     def lower_bound(self) -> int:
-        """Sizes that are divided are never negative."""
+        """Sizes that are divided are never negative (but see `bounded`)."""
         low = self.numerator if isinstance(self.numerator, int) else self.numerator.lowest()
         return int(self.ceiling and low is not None and low > 0)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it is known not to be negative: n - 1 is, where nothing was counted."""
+        assumed = assumptions()
+        if assumed is None or not assumed.is_counted(self.numerator):
+            return True
+        low = self.numerator.lowest() if isinstance(self.numerator, Dim) else 0
+        return low is not None and low >= 0
 
     def value(self, sizes: Mapping[str, int]) -> int:
         numerator, denominator = (
@@ -88,6 +103,16 @@ class Maximum:
     def lower_bound(self) -> int:
         sides = (d if isinstance(d, int) else d.lowest() for d in (self.left, self.right))
         return max((low for low in sides if low is not None), default=0)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it is known not to be negative: one of its sides has to be."""
+        sides = (d if isinstance(d, int) else d.lowest() for d in (self.left, self.right))
+        assumed = assumptions()
+        counted = assumed is not None and (
+            assumed.is_counted(self.left) or assumed.is_counted(self.right)
+        )
+        return not counted or any(low is not None and low >= 0 for low in sides)
 
     def value(self, sizes: Mapping[str, int]) -> int:
         return max(evaluated(self.left, sizes), evaluated(self.right, sizes))
@@ -235,6 +260,11 @@ class Dim:
             total += factor
         return total
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Of its symbols."""
+        return symbols(self)
+
     def lowest(self) -> int | None:
         """A number that it is never below, for sizes of 1 and more; None where none is seen."""
         return _lowest(self.terms, 1)
@@ -269,6 +299,8 @@ def _lowest(terms: tuple[tuple[Monomial, int], ...], sign: int) -> int | None:
     total = 0
     for monomial, factor in terms:
         if factor * sign < 0 and monomial:
+            return None
+        if not all(atom.bounded for atom, _ in monomial):
             return None
         total += factor * sign * prod(atom.lower_bound for atom, _ in monomial)
     return total
