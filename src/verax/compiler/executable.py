@@ -6,11 +6,12 @@ a shape, for each such value), and keeps the last ones.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from verax.base.errors import InputError, VeraxError
 from verax.base.notebooks import of_text
 from verax.base.tensors import named_inputs
 from verax.compiler.describe.step_times import profile_of
+from verax.compiler.plan.choice import counts_size
 from verax.compiler.specialize import Specialized, Specializer, reference_call
 from verax.ir.graph import Graph, reinfer
 from verax.ir.types import DType, TensorType
@@ -31,6 +33,7 @@ from verax.records.profile import Profile
 from verax.records.recipe import Recipe
 from verax.records.trace import Trace
 from verax.reference.evaluate import bind_symbols
+from verax.runtime.counted_sizes import CountsNotServedError, serves_counts
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.stateful import Arrays, StatefulExecutable
@@ -66,6 +69,7 @@ class Executable(StatefulExecutable):
         self._has_dropped = False
         self._open: list[Specialized] = []
         self._can_be_open = specializer.opens and leaves_symbols_open(graph)
+        self._counts = has_counted_sizes(graph)
         self._lock = threading.Lock()
         self._last: tuple[tuple[Any, ...], _Bound] | None = None
 
@@ -175,18 +179,75 @@ class Executable(StatefulExecutable):
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         last = self._last
         if last is not None and self._by_types_alone:
-            outputs = last[1].specialized.program.run_if_exact(inputs)
+            try:
+                outputs = last[1].specialized.program.run_if_exact(inputs)
+            except CountsNotServedError as refused:
+                return self._run_for_counts(as_arrays(inputs), last[1], refused.counts)
             if outputs is not None:
                 names = self._output_names
                 return {names[0]: outputs[0]} if len(names) == 1 else dict(zip(names, outputs))
         inputs = as_arrays(inputs)
         bound = self._lookup(inputs)
-        specialized = bound.specialized
-        specialized.release_translation()
-        arrays = [inputs[v] for v in specialized.inputs]
+        bound.specialized.release_translation()
+        try:
+            return self._run_bound(inputs, bound)
+        except CountsNotServedError as refused:
+            return self._run_for_counts(inputs, bound, refused.counts)
+
+    def _run_bound(self, inputs: Mapping[str, np.ndarray], bound: _Bound) -> dict[str, np.ndarray]:
+        arrays = [inputs[v] for v in bound.specialized.inputs]
         with memory.limited(self.settings.memory or None):
-            outputs = specialized.program.run(arrays, bound.sized)
+            outputs = bound.specialized.program.run(arrays, bound.sized)
         return dict(zip(self.graph.outputs, outputs))
+
+    def _run_for_counts(
+        self, inputs: Mapping[str, np.ndarray], bound: _Bound, counts: Mapping[str, int]
+    ) -> dict[str, np.ndarray]:
+        """Outputs where a program does not serve what its kernels counted: those of another one, or
+        of a new one that is made for these counts, or of one that counts nothing in advance."""
+        assert bound.sized is not None
+        in_order, tried = bound.sized.sizes, [bound.specialized]
+        while True:
+            with self._lock:
+                another = self._open_for_counts(in_order, counts, tried)
+            if another is None:
+                break
+            tried.append(another.specialized)
+            with contextlib.suppress(CountsNotServedError):
+                outputs = self._run_bound(inputs, another)
+                with self._lock:
+                    self._open.remove(another.specialized)  # it is asked first next time
+                    self._open.insert(0, another.specialized)
+                    self._last = None
+                return outputs
+        shapes = {v: inputs[v].shape for v in self.graph.inputs}
+        key = self._key_of(shapes, {})
+        with self._lock:
+            alone = self._programs.get(key)
+            if alone is None:
+                alone = _Bound(self.specializer.specialize(self._at(shapes, {}), {}))
+                self._keep(key, alone)
+        return self._run_bound(inputs, alone)
+
+    def _open_for_counts(
+        self, in_order: tuple[int, ...], counts: Mapping[str, int], tried: Sequence[Specialized]
+    ) -> _Bound | None:
+        """A program that has not been tried and serves these sizes and, as far as they are known,
+        these counts; made now if there is none and one more may be held."""
+        for one in self._open:
+            serves = one not in tried and one.open_sizes.serves(in_order)
+            if serves and serves_counts(one.open_sizes, in_order, counts):
+                return _Bound(one, one.program.sized(in_order))
+        if len(self._open) >= MAX_OPEN:
+            return None
+        names = sorted(self.graph.symbols())
+        made = self._specialize_open(dict(zip(names, in_order, strict=True)), counts)
+        if made is None:
+            return None
+        self._open.append(made)
+        if not made.open_sizes.serves(in_order):
+            return None
+        return _Bound(made, made.program.sized(in_order))
 
     def profile(self, inputs: Mapping[str, np.ndarray], runs: int = 20) -> Profile:
         """Time every step by itself: median of `runs` after two more to warm up; beside it the
@@ -252,15 +313,18 @@ class Executable(StatefulExecutable):
         sizes: Mapping[str, int],
     ) -> _Bound:
         """A program for sizes that have none of their own: one that serves many, if it is not the
-        first set of sizes and none is kept on the disk; else one of their own, which is held."""
-        may_open = self._can_be_open and bool(self._programs) and bool(sizes)
-        may_open = may_open and min(sizes.values()) >= 1
+        first set of sizes and none is kept on the disk, or if data decide sizes; else one of their
+        own, which is held."""
+        many = bool(self._programs) and bool(sizes)
+        may_open = self._can_be_open and (many or self._counts)
+        may_open = may_open and min(sizes.values(), default=1) >= 1
         in_order = tuple(sizes[name] for name in sorted(sizes))
         for specialized in self._open if may_open else ():
             if specialized.open_sizes.serves(in_order):
                 return _Bound(specialized, specialized.program.sized(in_order))
         graph = self._at(shapes, values)
-        cached = self.specializer.cached_program(graph, values) if may_open else None
+        look = may_open and not self._counts
+        cached = self.specializer.cached_program(graph, values) if look else None
         if may_open and cached is None and len(self._open) < MAX_OPEN:
             shared = self._specialize_open(dict(sorted(sizes.items())))
             if shared is not None:
@@ -271,11 +335,13 @@ class Executable(StatefulExecutable):
         self._keep(key, bound)
         return bound
 
-    def _specialize_open(self, sizes: Mapping[str, int]) -> Specialized | None:
-        """A new program for many sizes, made for these, for which the network is known to be valid;
-        None where there can be none."""
+    def _specialize_open(
+        self, sizes: Mapping[str, int], counts: Mapping[str, int] | None = None
+    ) -> Specialized | None:
+        """A new program for many sizes, made for these, for which the network is known to be valid,
+        and for these counts; None where there can be none."""
         try:
-            return self.specializer.specialize_open(self.graph, sizes)
+            return self.specializer.specialize_open(self.graph, sizes, counts)
         except VeraxError:
             return None
         except Exception as error:  # a program for these sizes alone answers all the same
@@ -324,6 +390,14 @@ def leaves_symbols_open(graph: Graph) -> bool:
     dims = (d for v in graph.inputs for d in graph.types[v].dims)
     are_symbols = all(isinstance(d, int) or str(d) in names for d in dims)
     return are_symbols and not graph.updates and not shape_defining_inputs(graph)
+
+
+def has_counted_sizes(graph: Graph) -> bool:
+    """Whether data decide sizes, and kernels can count what does."""
+    names = graph.symbols()
+    return any(
+        counts_size(n.op) and graph.types[n.outputs[0]].symbols() - names for n in graph.nodes
+    )
 
 
 def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:

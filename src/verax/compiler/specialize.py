@@ -27,6 +27,7 @@ from verax.compiler.pipeline.levels import CLASSES, Change, run_passes
 from verax.compiler.pipeline.recipe import follow, network_hash, recipe_of, require_same
 from verax.compiler.place.calls import ReferenceCall, ScheduleOf
 from verax.compiler.place.program import LoweredProgram, lower
+from verax.compiler.plan.choice import counts_size
 from verax.compiler.plan.steps import Decisions
 from verax.compiler.tune.lookup import ScheduleLookup, Tuned
 from verax.ir.assumptions import Assumptions, NotOpenError, assumed_sizes, assuming
@@ -225,7 +226,7 @@ class Specializer:
             symbols = {name: symbol(f"d{i}") for i, name in enumerate(sizes)}
             try:
                 opened = open_graph(graph, symbols)
-                _require_sizes_from(opened, assumed.sizes)
+                _require_sizes_known(opened, assumed)
                 return self._compile(opened)
             except NotOpenError:
                 return None
@@ -308,11 +309,18 @@ class Specializer:
         return Translation(optimized, lowered, trace.then(lowered.trace), tuple(changes), tuning)
 
 
-def _require_sizes_from(graph: Graph, sizes: Mapping[str, int]) -> None:
-    """Raises `NotOpenError` where a size follows from data, or in a way that is not written."""
-    for value, type_ in graph.types.items():
-        if not type_.symbols() <= sizes.keys():
-            raise NotOpenError(f"the sizes of {value}, {type_}, do not follow from the inputs'")
+def _require_sizes_known(graph: Graph, assumed: Assumptions) -> None:
+    """Raises `NotOpenError` where a size follows from data and no kernel counts it, or in a way
+    that is not written."""
+    known = assumed.sizes.keys() - assumed.counted.keys()
+    for node in graph.nodes:
+        for value in node.outputs:
+            names = graph.types[value].symbols()
+            if not names <= known and counts_size(node.op):
+                known |= names & assumed.counted.keys()
+            if not names <= known:
+                type_ = graph.types[value]
+                raise NotOpenError(f"the sizes of {value}, {type_}, do not follow from the inputs'")
 
 
 def _arena_bytes(binary: ProgramBinary) -> int:

@@ -102,6 +102,18 @@ class CountedStage:
         return self._open.function([c[2] or "1" for c in self._conditions], counted=True)
 
 
+def serves_counts(open_sizes: OpenSizes, sizes: Sequence[int], counts: Mapping[str, int]) -> bool:
+    """Whether a program that serves `sizes` serves the counts, as far as these are known."""
+    values = [*sizes, *[0] * (open_sizes.size_count - len(sizes))]
+    for number, counted in enumerate(open_sizes.counted, 1):
+        if counted.name not in counts:
+            break
+        values[counted.symbol] = counts[counted.name]
+        if not CountedStage(open_sizes, number).holds(values):
+            return False
+    return True
+
+
 def _slots(sizes: OpenSizes, numbers: Sequence[int]) -> list[tuple[list[int], bool]]:
     """Buffers that may lie at one place, and whether it must hold zeros at first: such a buffer
     shares its place with no other."""

@@ -157,13 +157,18 @@ class Planning:
         return None
 
 
+def counts_size(op: Operator) -> bool:
+    """Whether an operator has kernels that count what they find, which is a size of the result."""
+    rule = RULES.get(op.kind)
+    return rule is not None and rule.counts
+
+
 def elements_of(graph: Graph, *nodes: Node) -> DimLike:
     """How many elements these nodes make in all; of one that counts what it finds, how many it
     looks at. Where that is none, nothing has to be done for them."""
     total: DimLike = 0
     for node in nodes:
-        rule = RULES.get(node.op.kind)
-        if rule is not None and rule.counts:
+        if counts_size(node.op):
             total = total + graph.types[node.inputs[0] or ""].size
         else:
             for type_ in graph.output_types(node):
