@@ -11,7 +11,7 @@ there a `Dim` may stand wherever a number does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -461,6 +461,11 @@ def same(left: DimLike, right: DimLike) -> bool:
     if isinstance(left, int) or isinstance(right, int):
         return isinstance(left, int) and isinstance(right, int) and left == right
     return left.terms == right.terms
+
+
+def same_dims(left: Sequence[DimLike], right: Sequence[DimLike]) -> bool:
+    """Whether two shapes are the same expressions."""
+    return len(left) == len(right) and all(map(same, left, right))
 
 
 def broadcasts(size: DimLike, to: DimLike) -> bool:
