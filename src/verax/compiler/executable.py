@@ -70,6 +70,7 @@ class Executable(StatefulExecutable):
         self._open: list[Specialized] = []
         self._can_be_open = specializer.opens and leaves_symbols_open(graph)
         self._counts = has_counted_sizes(graph)
+        self._refused_empty: set[frozenset[str]] = set()
         self._lock = threading.Lock()
         self._last: tuple[tuple[Any, ...], _Bound] | None = None
 
@@ -206,7 +207,8 @@ class Executable(StatefulExecutable):
         """Outputs where a program does not serve what its kernels counted: those of another one, or
         of a new one that is made for these counts, or of one that counts nothing in advance."""
         assert bound.sized is not None
-        in_order, tried = bound.sized.sizes, [bound.specialized]
+        shapes = {v: inputs[v].shape for v in self.graph.inputs}
+        in_order, key, tried = bound.sized.sizes, self._key_of(shapes, {}), [bound.specialized]
         while True:
             with self._lock:
                 another = self._open_for_counts(in_order, counts, tried)
@@ -218,10 +220,8 @@ class Executable(StatefulExecutable):
                 with self._lock:
                     self._open.remove(another.specialized)  # it is asked first next time
                     self._open.insert(0, another.specialized)
-                    self._last = None
+                    self._last = (key, another)
                 return outputs
-        shapes = {v: inputs[v].shape for v in self.graph.inputs}
-        key = self._key_of(shapes, {})
         with self._lock:
             alone = self._programs.get(key)
             if alone is None:
@@ -238,15 +238,19 @@ class Executable(StatefulExecutable):
             serves = one not in tried and one.open_sizes.serves(in_order)
             if serves and serves_counts(one.open_sizes, in_order, counts):
                 return _Bound(one, one.program.sized(in_order))
-        if len(self._open) >= MAX_OPEN:
+        empty = frozenset(name for name, count in counts.items() if not count)
+        if len(self._open) >= MAX_OPEN or empty in self._refused_empty:
             return None
         names = sorted(self.graph.symbols())
         made = self._specialize_open(dict(zip(names, in_order, strict=True)), counts)
-        if made is None:
+        if (
+            made is None
+            or not made.open_sizes.serves(in_order)
+            or not serves_counts(made.open_sizes, in_order, counts)
+        ):
+            self._refused_empty.add(empty)  # it has to be computed from nothing: no kernel does
             return None
         self._open.append(made)
-        if not made.open_sizes.serves(in_order):
-            return None
         return _Bound(made, made.program.sized(in_order))
 
     def profile(self, inputs: Mapping[str, np.ndarray], runs: int = 20) -> Profile:
@@ -411,7 +415,8 @@ def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
         sources = frozenset().union(
             *(from_input.get(v, frozenset()) for v in node.inputs if v is not None)
         )
-        dynamic = any(not t.is_static for t in graph.output_types(node))
+        known = frozenset().union(*(t.symbols() for t in graph.input_types(node) if t is not None))
+        dynamic = any(not t.symbols() <= known for t in graph.output_types(node))
         if dynamic:
             data = None if node.op.kind in ("Range", "ConstantOfShape") else node.inputs[0]
             defining |= {
@@ -419,7 +424,8 @@ def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
                 for v in node.inputs
                 if v in graph.inputs and _sets_shapes(graph.types[v]) and v != data
             }
-            if len(node.inputs) and not any(v in defining for v in node.inputs):
+            asks = bool(node.inputs) and not counts_size(node.op)  # else all of its data decide
+            if asks and not any(v in defining for v in node.inputs):
                 defining |= {v for v in sources if _sets_shapes(graph.types[v])}
         for output in node.outputs:
             from_input[output] = sources if _sets_shapes(graph.types[output]) else frozenset()

@@ -161,6 +161,12 @@ def assuming(assumed: Assumptions | None) -> Iterator[None]:
         _current.reset(token)
 
 
+def is_counted(*dims: object) -> bool:
+    """Whether data decide what one of these numbers and dimensions is."""
+    assumed = _current.get()
+    return assumed is not None and bool(assumed.counted) and any(map(assumed.is_counted, dims))
+
+
 @contextlib.contextmanager
 def while_there_are(elements: object) -> Iterator[None]:
     """Conditions that are recorded inside need not hold where there are no `elements`, a number or

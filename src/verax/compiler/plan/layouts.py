@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from verax.ir.assumptions import is_counted
 from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
 
@@ -47,8 +48,10 @@ BLOCKABLE = frozenset(
 
 def can_block(type_: TensorType) -> bool:
     """Whether a tensor may be blocked: batch, channels and one to three spatial axes, of a type
-    that convolutions know."""
-    return type_.dtype in BLOCKABLE and 3 <= type_.rank <= 5 and 0 not in type_.shape
+    that convolutions know; it may be found to be empty when it is counted."""
+    if type_.dtype not in BLOCKABLE or not 3 <= type_.rank <= 5 or not type_.is_static:
+        return False
+    return all(is_counted(n) or n != 0 for n in type_.dims)
 
 
 def widest(a: Pads, b: Pads) -> Pads:
