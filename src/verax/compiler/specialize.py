@@ -30,7 +30,7 @@ from verax.compiler.place.program import LoweredProgram, lower
 from verax.compiler.plan.choice import counts_size
 from verax.compiler.plan.steps import Decisions
 from verax.compiler.tune.lookup import ScheduleLookup, Tuned
-from verax.ir.assumptions import Assumptions, NotOpenError, assumed_sizes, assuming
+from verax.ir.assumptions import Assumptions, NotOpenError, assumed_sizes, assuming, counts_open
 from verax.ir.dim import symbol
 from verax.ir.graph import Graph
 from verax.ir.graph import specialize as open_graph
@@ -300,7 +300,8 @@ class Specializer:
         settings = self.settings
         with _collector_paused():
             changes: list[Change] = []
-            optimized, trace = run_passes(graph, settings, changes)
+            with counts_open():
+                optimized, trace = run_passes(graph, settings, changes)
             if self._required_recipe is not None:
                 require_same(self._required_recipe, recipe_of(graph, optimized, changes, settings))
             decisions, lookup = self._decisions(trace.rewrites), self._schedule_lookup()

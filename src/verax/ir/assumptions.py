@@ -77,7 +77,7 @@ class Assumptions:
     """sizes: of every symbol, at least 1; those that data decide follow as they are met, as
     `counts` has them by name. conditions: what was decided by them, in order, with the line of code
     that asked first, if `traced`. counted: the name that type rules gave to a size that data
-    decide, by its symbol. elements: see `while_there_are`."""
+    decide, by its symbol. elements: see `while_there_are`; counts_are_open: see `counts_open`."""
 
     sizes: dict[str, int]
     traced: bool = False
@@ -85,6 +85,7 @@ class Assumptions:
     counts: Mapping[str, int] = field(default_factory=dict)
     counted: dict[str, str] = field(default_factory=dict)
     elements: Polynomial | None = None
+    counts_are_open: bool = False
 
     def counted_symbol(self, name: str) -> str:
         """The symbol of a size that data decide, which type rules call `name`."""
@@ -142,6 +143,29 @@ _current: ContextVar[Assumptions | None] = ContextVar("assumptions", default=Non
 def assumptions() -> Assumptions | None:
     """Those that hold here; None where sizes are open."""
     return _current.get()
+
+
+def deciding(*dims: object) -> Assumptions | None:
+    """Those that decide what these numbers and dimensions are; None where one is open."""
+    assumed = _current.get()
+    if assumed is not None and assumed.counts_are_open and any(map(assumed.is_counted, dims)):
+        return None
+    return assumed
+
+
+@contextlib.contextmanager
+def counts_open() -> Iterator[None]:
+    """Sizes that data decide are open inside, as they are where nothing is assumed: what decides
+    numbers is decided alike, whether kernels count or the reference does."""
+    assumed = _current.get()
+    if assumed is None:
+        yield
+        return
+    assumed.counts_are_open = True
+    try:
+        yield
+    finally:
+        assumed.counts_are_open = False
 
 
 def assumed_sizes() -> Mapping[str, int]:

@@ -20,7 +20,7 @@ from numbers import Integral
 from typing import ClassVar, Union
 
 from verax.base.errors import GraphError
-from verax.ir.assumptions import assumptions
+from verax.ir.assumptions import assumptions, deciding
 
 DimLike = Union[int, "Dim"]
 
@@ -156,11 +156,13 @@ class Dim:
                 return True
         elif not isinstance(other, int | Integral):  # NumPy's, too
             return NotImplemented
-        assumed = assumptions()
-        if assumed is None:
+        if assumptions() is None:
             return False
         difference = self - (other if isinstance(other, Dim) else int(other))
-        return difference == 0 if isinstance(difference, int) else assumed.is_zero(difference)
+        if isinstance(difference, int):
+            return difference == 0
+        assumed = deciding(difference)
+        return assumed is not None and assumed.is_zero(difference)
 
     def __lt__(self, other: DimLike) -> bool:
         return less(self, other)
@@ -241,7 +243,7 @@ class Dim:
         return other / int(self)
 
     def __int__(self) -> int:
-        assumed = assumptions()
+        assumed = deciding(self)
         if assumed is None:
             raise UndecidedError(f"the dimension {self} is not known yet")
         return assumed.as_int(self)
@@ -453,7 +455,7 @@ class UndecidedError(GraphError):
 
 def is_known(dim: object) -> bool:
     """Whether a dimension is a number, or stands for one where sizes are assumed."""
-    return isinstance(dim, int) or (isinstance(dim, Dim) and assumptions() is not None)
+    return isinstance(dim, int) or (isinstance(dim, Dim) and deciding(dim) is not None)
 
 
 def same(left: DimLike, right: DimLike) -> bool:
@@ -485,7 +487,7 @@ def less(left: DimLike, right: DimLike) -> bool:
     difference = right - left
     if isinstance(difference, int):
         return difference > 0
-    assumed = assumptions()
+    assumed = deciding(difference)
     if assumed is not None:
         return assumed.is_negative(difference * -1)  # type: ignore[arg-type]
     factors = [f for _, f in difference.terms]
@@ -504,7 +506,7 @@ def equal(left: DimLike, right: DimLike) -> bool:
     difference = left - right
     if isinstance(difference, int):
         return difference == 0
-    assumed = assumptions()
+    assumed = deciding(difference)
     if assumed is not None:
         return assumed.is_zero(difference)
     for a, b in ((left, right), (right, left)):

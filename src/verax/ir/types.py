@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from verax.base.errors import GraphError, UnsupportedError
-from verax.ir.assumptions import assumptions
+from verax.ir.assumptions import deciding
 from verax.ir.dim import DimLike, product, same, symbols
 from verax.ir.dim_forms import parse_dim, substitute
 
@@ -143,8 +143,8 @@ class TensorType:
     def is_static(self) -> bool:
         """Whether every dimension is a number, or stands for one (`assumptions`)."""
         for d in self.dims:
-            if not isinstance(d, int):
-                return assumptions() is not None
+            if not isinstance(d, int) and deciding(d) is None:
+                return False
         return True
 
     @property
