@@ -142,10 +142,7 @@ class TensorType:
     @property
     def is_static(self) -> bool:
         """Whether every dimension is a number, or stands for one (`assumptions`)."""
-        for d in self.dims:
-            if not isinstance(d, int) and deciding(d) is None:
-                return False
-        return True
+        return all(isinstance(d, int) or deciding(d) is not None for d in self.dims)
 
     @property
     def is_fixed(self) -> bool:
