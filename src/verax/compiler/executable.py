@@ -208,13 +208,13 @@ class Executable(StatefulExecutable):
         of a new one that is made for these counts, or of one that counts nothing in advance."""
         assert bound.sized is not None
         shapes = {v: inputs[v].shape for v in self.graph.inputs}
-        in_order, key, tried = bound.sized.sizes, self._key_of(shapes, {}), [bound.specialized]
+        in_order, key, attempted = bound.sized.sizes, self._key_of(shapes, {}), [bound.specialized]
         while True:
             with self._lock:
-                another = self._open_for_counts(in_order, counts, tried)
+                another = self._open_for_counts(in_order, counts, attempted)
             if another is None:
                 break
-            tried.append(another.specialized)
+            attempted.append(another.specialized)
             with contextlib.suppress(CountsNotServedError):
                 outputs = self._run_bound(inputs, another)
                 with self._lock:
@@ -230,28 +230,28 @@ class Executable(StatefulExecutable):
         return self._run_bound(inputs, alone)
 
     def _open_for_counts(
-        self, in_order: tuple[int, ...], counts: Mapping[str, int], tried: Sequence[Specialized]
+        self, in_order: tuple[int, ...], counts: Mapping[str, int], attempted: Sequence[Specialized]
     ) -> _Bound | None:
-        """A program that has not been tried and serves these sizes and, as far as they are known,
-        these counts; made now if there is none and one more may be held."""
+        """A program that has not been attempted and serves these sizes and these counts, as far as
+        they are known; made now if there is none and one more may be held."""
         for one in self._open:
-            serves = one not in tried and one.open_sizes.serves(in_order)
+            serves = one not in attempted and one.open_sizes.serves(in_order)
             if serves and serves_counts(one.open_sizes, in_order, counts):
                 return _Bound(one, one.program.sized(in_order))
         empty = frozenset(name for name, count in counts.items() if not count)
         if len(self._open) >= MAX_OPEN or empty in self._refused_empty:
             return None
         names = sorted(self.graph.symbols())
-        made = self._specialize_open(dict(zip(names, in_order, strict=True)), counts)
+        program = self._specialize_open(dict(zip(names, in_order, strict=True)), counts)
         if (
-            made is None
-            or not made.open_sizes.serves(in_order)
-            or not serves_counts(made.open_sizes, in_order, counts)
+            program is None
+            or not program.open_sizes.serves(in_order)
+            or not serves_counts(program.open_sizes, in_order, counts)
         ):
             self._refused_empty.add(empty)  # it has to be computed from nothing: no kernel does
             return None
-        self._open.append(made)
-        return _Bound(made, made.program.sized(in_order))
+        self._open.append(program)
+        return _Bound(program, program.program.sized(in_order))
 
     def profile(self, inputs: Mapping[str, np.ndarray], runs: int = 20) -> Profile:
         """Time every step by itself: median of `runs` after two more to warm up; beside it the
@@ -415,8 +415,10 @@ def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
         sources = frozenset().union(
             *(from_input.get(v, frozenset()) for v in node.inputs if v is not None)
         )
-        known = frozenset().union(*(t.symbols() for t in graph.input_types(node) if t is not None))
-        dynamic = any(not t.symbols() <= known for t in graph.output_types(node))
+        inherited = frozenset().union(
+            *(t.symbols() for t in graph.input_types(node) if t is not None)
+        )
+        dynamic = any(not t.symbols() <= inherited for t in graph.output_types(node))
         if dynamic:
             data = None if node.op.kind in ("Range", "ConstantOfShape") else node.inputs[0]
             defining |= {

@@ -313,13 +313,13 @@ class Specializer:
 def _require_sizes_known(graph: Graph, assumed: Assumptions) -> None:
     """Raises `NotOpenError` where a size follows from data and no kernel counts it, or in a way
     that is not written."""
-    known = assumed.sizes.keys() - assumed.counted.keys()
+    defined = assumed.sizes.keys() - assumed.counted.keys()
     for node in graph.nodes:
         for value in node.outputs:
             names = graph.types[value].symbols()
-            if not names <= known and counts_size(node.op):
-                known |= names & assumed.counted.keys()
-            if not names <= known:
+            if not names <= defined and counts_size(node.op):
+                defined |= names & assumed.counted.keys()
+            if not names <= defined:
                 type_ = graph.types[value]
                 raise NotOpenError(f"the sizes of {value}, {type_}, do not follow from the inputs'")
 

@@ -89,9 +89,9 @@ class Assumptions:
 
     def counted_symbol(self, name: str) -> str:
         """The symbol of a size that data decide, which type rules call `name`."""
-        for known, its_name in self.counted.items():
-            if its_name == name:
-                return known
+        for symbol, counted_name in self.counted.items():
+            if counted_name == name:
+                return symbol
         new = f"d{len(self.sizes)}"
         self.sizes[new] = max(1, self.counts.get(name, TYPICAL_COUNT))
         self.counted[new] = name
@@ -99,7 +99,7 @@ class Assumptions:
 
     def is_counted(self, dim: object) -> bool:
         """Whether data decide what `dim` is."""
-        names = getattr(dim, "names", frozenset())
+        names: frozenset[str] = getattr(dim, "names", frozenset())
         return not self.counted.keys().isdisjoint(names)
 
     def require(self, difference: Polynomial, relation: str) -> None:

@@ -11,7 +11,7 @@ there a `Dim` may stand wherever a number does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -20,14 +20,10 @@ from numbers import Integral
 from typing import ClassVar, Union
 
 from verax.base.errors import GraphError
-from verax.ir.assumptions import assumptions, deciding
+from verax.ir.assumptions import assumptions, deciding, is_counted
+from verax.ir.dim_limits import MAX_DEGREE, MAX_DEPTH, MAX_TERMS, MAX_WRITTEN, require_bounded
 
 DimLike = Union[int, "Dim"]
-
-MAX_TERMS, MAX_DEGREE, MAX_DEPTH, MAX_WRITTEN = 4096, 64, 64, 1 << 14
-"""Of an expression: terms, factors in one of them, divisions inside of divisions, symbols and
-operations when it is written out. Sizes of real networks have a dozen terms; a small file could ask
-for any number: what stands twice in each of its divisions is written 2**depth times."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,6 @@ class Symbol:
     name: str
     depth: ClassVar[int] = 0
     written: ClassVar[int] = 1
-    bounded: ClassVar[bool] = True
 
     @property
     def lower_bound(self) -> int:
@@ -64,18 +59,9 @@ class Division:
 
     @property
     def lower_bound(self) -> int:
-        """Sizes that are divided are never negative (but see `bounded`)."""
+        """Sizes that are divided are never negative."""
         low = self.numerator if isinstance(self.numerator, int) else self.numerator.lowest()
         return int(self.ceiling and low is not None and low > 0)
-
-    @property
-    def bounded(self) -> bool:
-        """Whether it is known not to be negative: n - 1 is, where nothing was counted."""
-        assumed = assumptions()
-        if assumed is None or not assumed.is_counted(self.numerator):
-            return True
-        low = self.numerator.lowest() if isinstance(self.numerator, Dim) else 0
-        return low is not None and low >= 0
 
     def value(self, sizes: Mapping[str, int]) -> int:
         numerator, denominator = (
@@ -103,16 +89,6 @@ class Maximum:
     def lower_bound(self) -> int:
         sides = (d if isinstance(d, int) else d.lowest() for d in (self.left, self.right))
         return max((low for low in sides if low is not None), default=0)
-
-    @property
-    def bounded(self) -> bool:
-        """Whether it is known not to be negative: one of its sides has to be."""
-        sides = (d if isinstance(d, int) else d.lowest() for d in (self.left, self.right))
-        assumed = assumptions()
-        counted = assumed is not None and (
-            assumed.is_counted(self.left) or assumed.is_counted(self.right)
-        )
-        return not counted or any(low is not None and low >= 0 for low in sides)
 
     def value(self, sizes: Mapping[str, int]) -> int:
         return max(evaluated(self.left, sizes), evaluated(self.right, sizes))
@@ -159,10 +135,8 @@ class Dim:
         if assumptions() is None:
             return False
         difference = self - (other if isinstance(other, Dim) else int(other))
-        if isinstance(difference, int):
-            return difference == 0
         assumed = deciding(difference)
-        return assumed is not None and assumed.is_zero(difference)
+        return assumed is not None and equal(difference, 0)
 
     def __lt__(self, other: DimLike) -> bool:
         return less(self, other)
@@ -198,8 +172,8 @@ class Dim:
         return (-self) + other
 
     def __mul__(self, other: DimLike) -> DimLike:
-        _bounded(len(self.terms) * len(_terms(other)), MAX_TERMS)
-        _bounded(_degree(self) + _degree(other), MAX_DEGREE)
+        require_bounded(len(self.terms) * len(_terms(other)), MAX_TERMS)
+        require_bounded(_degree(self) + _degree(other), MAX_DEGREE)
         terms: dict[Monomial, int] = {}
         for left, a in self.terms:
             for right, b in _terms(other):
@@ -302,10 +276,19 @@ def _lowest(terms: tuple[tuple[Monomial, int], ...], sign: int) -> int | None:
     for monomial, factor in terms:
         if factor * sign < 0 and monomial:
             return None
-        if not all(atom.bounded for atom, _ in monomial):
+        if any(_may_be_negative(atom) for atom, _ in monomial):
             return None
         total += factor * sign * prod(atom.lower_bound for atom, _ in monomial)
     return total
+
+
+def _may_be_negative(atom: Atom) -> bool:
+    """Whether a division or a maximum may be, as of n - 1 where nothing was counted."""
+    if isinstance(atom, Symbol):
+        return False
+    sides = (atom.left, atom.right) if isinstance(atom, Maximum) else (atom.numerator,)
+    lows = (d if isinstance(d, int) else d.lowest() for d in sides)
+    return is_counted(*sides) and not any(low is not None and low >= 0 for low in lows)
 
 
 def _terms(dim: DimLike) -> tuple[tuple[Monomial, int], ...]:
@@ -322,18 +305,10 @@ def _make(terms: Mapping[Monomial, int]) -> DimLike:
         return 0
     if list(nonzero) == [()]:
         return nonzero[()]
-    _bounded(len(nonzero), MAX_TERMS)
-    _bounded(sum(map(_length, nonzero)), MAX_WRITTEN)
+    require_bounded(len(nonzero), MAX_TERMS)
+    require_bounded(sum(map(_length, nonzero)), MAX_WRITTEN)
     # Symbols first, the constant last: "n + 1", not "1 + n".
     return Dim(tuple(sorted(nonzero.items(), key=lambda item: (not item[0], str(item[0])))))
-
-
-def _bounded(length: int, limit: int) -> None:
-    """Raises `GraphError` for what no real network has."""
-    if length > limit:
-        raise GraphError(
-            "an expression of dimensions is absurdly long", next_step="give sizes with --shape"
-        )
 
 
 def _degree(dim: DimLike) -> int:
@@ -354,9 +329,9 @@ def _length(monomial: Monomial) -> int:
 def _nested(*dims: DimLike) -> tuple[int, int]:
     """Depth and length of an atom that is made of `dims`."""
     depth = 1 + max(map(_depth, dims))
-    _bounded(depth, MAX_DEPTH)
+    require_bounded(depth, MAX_DEPTH)
     written = 1 + sum(_length(monomial) for dim in dims for monomial, _ in _terms(dim))
-    _bounded(written, MAX_WRITTEN)
+    require_bounded(written, MAX_WRITTEN)
     return depth, written
 
 
@@ -463,17 +438,6 @@ def same(left: DimLike, right: DimLike) -> bool:
     if isinstance(left, int) or isinstance(right, int):
         return isinstance(left, int) and isinstance(right, int) and left == right
     return left.terms == right.terms
-
-
-def same_dims(left: Sequence[DimLike], right: Sequence[DimLike]) -> bool:
-    """Whether two shapes are the same expressions."""
-    return len(left) == len(right) and all(map(same, left, right))
-
-
-def broadcasts(size: DimLike, to: DimLike) -> bool:
-    """Whether an axis of `size` is repeated to `to`, or is it; where neither is one expression,
-    decided by sizes as `==` is."""
-    return same(size, 1) or same(size, to) or size == 1 or size == to
 
 
 def evaluated(dim: DimLike, sizes: Mapping[str, int]) -> int:

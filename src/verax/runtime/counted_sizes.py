@@ -29,16 +29,16 @@ class CountsNotServedError(Exception):
 class CountedStage:
     """What becomes known with one more counted size. See `CountedSize`."""
 
-    def __init__(self, sizes: OpenSizes, number: int) -> None:
-        """number: of sizes that are counted by then, 1 for the first."""
-        self.counted = sizes.counted[number - 1]
-        self._open, self._number = sizes, number
-        self._entry_numbers = sizes.entries_of(number)
-        self.entries = np.array([sizes.size_count + i for i in self._entry_numbers], np.int64)
-        self._slots = _slots(sizes, sizes.buffers_of(number))
-        self.outputs = [i for i, s in enumerate(sizes.outputs) if sizes.stage(*s) == number]
+    def __init__(self, sizes: OpenSizes, stage: int) -> None:
+        """stage: how many sizes are counted by then, 1 for the first."""
+        self.counted = sizes.counted[stage - 1]
+        self._open, self._stage = sizes, stage
+        self._entry_indices = sizes.entries_of(stage)
+        self.entries = np.array([sizes.size_count + i for i in self._entry_indices], np.int64)
+        self._slots = _slots(sizes, sizes.buffers_of(stage))
+        self.outputs = [i for i, s in enumerate(sizes.outputs) if sizes.stage(*s) == stage]
         self._shapes = [sizes.outputs[i] for i in self.outputs]
-        self._conditions = [c for c in sizes.count_conditions if sizes.stage(c[0], c[2]) == number]
+        self._conditions = [c for c in sizes.count_conditions if sizes.stage(c[0], c[2]) == stage]
 
     def holds(self, sizes: Sequence[int]) -> bool:
         """Whether the code serves these sizes."""
@@ -49,11 +49,11 @@ class CountedStage:
             )
         )
 
-    def most(self, sizes: Sequence[int]) -> int:
+    def limit(self, sizes: Sequence[int]) -> int:
         """What its count can be at most."""
-        return self._most(*sizes)[0]
+        return self._limit(*sizes)[0]
 
-    def place(
+    def layout(
         self, sizes: Sequence[int], start: int
     ) -> tuple[tuple[int, ...], int, list[tuple[int, int]]]:
         """Values of the entries for buffers that lie from `start` on; where these end; those
@@ -63,8 +63,8 @@ class CountedStage:
         nbytes = iter(self._bytes(*sizes))
         for members, keeps_zeros in self._slots:
             room = room_of(max(next(nbytes) for _ in members))
-            for number in members:
-                offsets[number] = start
+            for index in members:
+                offsets[index] = start
             if keeps_zeros:
                 zeros.append((start, room))
             start += room
@@ -76,8 +76,8 @@ class CountedStage:
         return [tuple(next(dims) for _ in shape) for shape in self._shapes]
 
     @cached_property
-    def _most(self) -> Callable[..., tuple[int, ...]]:
-        return self._open.function([self.counted.most], counted=True)
+    def _limit(self) -> Callable[..., tuple[int, ...]]:
+        return self._open.function([self.counted.limit], counted=True)
 
     @cached_property
     def _bytes(self) -> Callable[..., tuple[int, ...]]:
@@ -86,7 +86,7 @@ class CountedStage:
 
     @cached_property
     def _values(self) -> Callable[..., tuple[int, ...]]:
-        texts = [self._open.entries[i] for i in self._entry_numbers]
+        texts = [self._open.entries[i] for i in self._entry_indices]
         return self._open.function(texts, "offsets", counted=True)
 
     @cached_property
@@ -105,11 +105,11 @@ class CountedStage:
 def serves_counts(open_sizes: OpenSizes, sizes: Sequence[int], counts: Mapping[str, int]) -> bool:
     """Whether a program that serves `sizes` serves the counts, as far as these are known."""
     values = [*sizes, *[0] * (open_sizes.size_count - len(sizes))]
-    for number, counted in enumerate(open_sizes.counted, 1):
+    for index, counted in enumerate(open_sizes.counted, 1):
         if counted.name not in counts:
             break
         values[counted.symbol] = counts[counted.name]
-        if not CountedStage(open_sizes, number).holds(values):
+        if not CountedStage(open_sizes, index).holds(values):
             return False
     return True
 
@@ -118,8 +118,8 @@ def _slots(sizes: OpenSizes, numbers: Sequence[int]) -> list[tuple[list[int], bo
     """Buffers that may lie at one place, and whether it must hold zeros at first: such a buffer
     shares its place with no other."""
     slots: list[tuple[list[int], bool]] = []
-    for number in numbers:
-        buffer = sizes.buffers[number]
+    for index in numbers:
+        buffer = sizes.buffers[index]
         free = (
             members
             for members, keeps_zeros in slots
@@ -127,7 +127,7 @@ def _slots(sizes: OpenSizes, numbers: Sequence[int]) -> list[tuple[list[int], bo
         )
         members = None if buffer.keeps_zeros else next(free, None)
         if members is None:
-            slots.append(([number], buffer.keeps_zeros))
+            slots.append(([index], buffer.keeps_zeros))
         else:
-            members.append(number)
+            members.append(index)
     return slots

@@ -139,28 +139,28 @@ class ExecutionContext:
             self.pointers[CTX_ARENA] = larger.ctypes.data
             self._status = larger[: len(self._passed)].data
 
-    def _count(self, number: int, stage: CountedStage) -> None:
+    def _count(self, index: int, stage: CountedStage) -> None:
         """What kernels counted becomes a size, and what follows from it is placed and allocated.
 
         Raises `CountsNotServedError` where the code that follows is not for such a count.
         """
         sizes, table, counted = self._sizes, self._table, stage.counted
-        most = stage.most(sizes)
+        limit = stage.limit(sizes)
         at = int(table[counted.entry])
         count = 0
-        if most > 0:
-            count = min(max(int(self.arena[at : at + 8].view(np.int64)[0]), 0), most)
-        if self._ends[number + 1] < 0 or sizes[counted.symbol] != count:
+        if limit > 0:
+            count = min(max(int(self.arena[at : at + 8].view(np.int64)[0]), 0), limit)
+        if self._ends[index + 1] < 0 or sizes[counted.symbol] != count:
             sizes[counted.symbol] = count
-            self._ends[number + 1 :] = [-1] * (len(self._ends) - number - 1)
+            self._ends[index + 1 :] = [-1] * (len(self._ends) - index - 1)
             if not stage.holds(sizes):
-                raise CountsNotServedError(self._counts(number + 1))
-            values, end, self._zeros[number] = stage.place(sizes, self._ends[number])
+                raise CountsNotServedError(self._counts(index + 1))
+            values, end, self._zeros[index] = stage.layout(sizes, self._ends[index])
             self._reserve(end)
             table[counted.symbol] = count
             table[stage.entries] = values
-            self._ends[number + 1] = end
-        for start, nbytes in self._zeros[number]:
+            self._ends[index + 1] = end
+        for start, nbytes in self._zeros[index]:
             self.arena[start : start + nbytes] = 0
         for slot, shape in zip(stage.outputs, stage.shapes(sizes), strict=True):
             name, _, dtype = self._output_specs[slot]
@@ -168,10 +168,10 @@ class ExecutionContext:
             self._in_flight[self._input_count + slot] = array
             self.pointers[CTX_ARRAYS + self._input_count + slot] = array.ctypes.data
 
-    def _counts(self, number: int) -> dict[str, int]:
+    def _counts(self, index: int) -> dict[str, int]:
         """The first counts by the network's names."""
         assert self.binary.open_sizes is not None
-        counted = self.binary.open_sizes.counted[:number]
+        counted = self.binary.open_sizes.counted[:index]
         return {c.name: self._sizes[c.symbol] for c in counted}
 
     def start_workers(self, threads: int) -> None:

@@ -42,13 +42,13 @@ class ArenaBuffer:
 
 @dataclasses.dataclass(frozen=True)
 class CountedSize:
-    """A size that data decide. symbol: the number of "d5"; name: the network's; most: an expression
-    of what it can be at most, given the sizes before it; entry: of the table, which holds where in
-    the arena kernels write it, an int64."""
+    """A size that data decide. symbol: the number of "d5"; name: the network's; limit: what it can
+    be at most, given the sizes before it; entry: of the table, which holds where in the arena
+    kernels write it, an int64."""
 
     symbol: int
     name: str
-    most: str
+    limit: str
     entry: int
 
 
@@ -161,17 +161,17 @@ class OpenSizes:
         offsets: dict[int, int] = {}
         ends: dict[int, int] = {}
         end = kept_end = self.start
-        for number, size in zip(self._known_buffers, nbytes, strict=True):
-            buffer = self.buffers[number]
+        for index, size in zip(self._known_buffers, nbytes, strict=True):
+            buffer = self.buffers[index]
             room = room_of(size)
             at = kept_end
-            others = [(offsets[i], ends[i]) for i in buffer.conflicts if i in offsets]
-            for begin, stop in sorted(others):
+            earlier = [(offsets[i], ends[i]) for i in buffer.conflicts if i in offsets]
+            for begin, stop in sorted(earlier):
                 if begin - at >= room:
                     break
                 at = max(at, stop)
-            offsets[number] = at
-            ends[number] = at + room
+            offsets[index] = at
+            ends[index] = at + room
             end = max(end, at + room)
             kept_end = at + room if buffer.keeps_zeros else kept_end
         return offsets, end, kept_end

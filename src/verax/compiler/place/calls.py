@@ -78,11 +78,11 @@ class CountedCall:
 
 @dataclasses.dataclass(frozen=True)
 class SizeCall:
-    """The count that kernels wrote, at most `most`, becomes the size called `symbol`, with all that
-    follows from it."""
+    """The count that kernels wrote, at most `limit`, becomes the size called `symbol`, with all
+    that follows from it."""
 
     symbol: str
-    most: Size
+    limit: Size
     count: Placed
     label: str
 
@@ -185,7 +185,7 @@ class Calls:
         own = math.prod(spec.dims) if isinstance(spec, LoopSpec) else 1
         return tuple(dict.fromkeys(n for n in (self._elements, own) if assumed.is_counted(n)))
 
-    def count(self, size: Size, most: Size, count: Placed, label: str) -> None:
+    def count(self, size: Size, limit: Size, count: Placed, label: str) -> None:
         """A size that data decide is what kernels counted. Raises `NotOpenError` where it is not
         a size of its own."""
         assumed = assumptions()
@@ -194,9 +194,9 @@ class Calls:
         if any(isinstance(s, SizeCall) and s.symbol == str(size) for s in self.steps):
             return
         if assumed.is_counted(self._elements):  # no kernel counts where there is nothing to look at
-            with while_there_are(most):
+            with while_there_are(limit):
                 require_nonzero(self._elements)
-        self.steps.append(SizeCall(str(size), most, count, label))
+        self.steps.append(SizeCall(str(size), limit, count, label))
 
     def copy(self, source: Placed, target: Placed, label: str, expr: Expr | None = None) -> None:
         """Copy a value from one layout to another. expr: what becomes of an element (input 0)."""

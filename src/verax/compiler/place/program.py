@@ -236,7 +236,7 @@ def _place_calls(lowering: Lowering, group: Group, choice: Choice | NoKernel) ->
 
 def _line(index: int, step: Step, kernel: Kernel | None) -> str:
     if isinstance(step, SizeCall):
-        return f"{index:4} {'counted':<18} {1:5} items  {step.label}: {step.symbol} <= {step.most}"
+        return f"{index:4} {'counted':<18} {1:5} items  {step.label}: {step.symbol} <= {step.limit}"
     if isinstance(step, CountedCall):
         max_rows = step.rows.physical.shape[step.axis]
         return (

@@ -14,11 +14,11 @@ from verax.compiler.plan.choice import MOVING, RULES, Choice, NoKernel, Planning
 from verax.compiler.plan.epilogues import is_per_channel
 from verax.compiler.plan.expressions import Operand, chain_expr, is_elementwise, operands
 from verax.compiler.plan.fusion import Group, group_nodes
-from verax.compiler.plan.layouts import Decided, Layout, can_block, widest
+from verax.compiler.plan.layouts import Decided, Layout, can_block, same_dims, widest
 from verax.compiler.plan.shared_blocks import result_slices_of
 from verax.compiler.plan.steps import BLOCK, Decisions
 from verax.ir.assumptions import while_there_are
-from verax.ir.dim import same, same_dims
+from verax.ir.dim import same
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
 from verax.ops.movement.reshaping import Transpose
@@ -99,10 +99,10 @@ def _is_epilogue_refused(planning: Planning, group: Group, choice: Choice) -> bo
 def _choose(planning: Planning, layouts: Decided, group: Group) -> Choice | NoKernel:
     """The first alternative that the layouts decided so far admit."""
     with while_there_are(elements_of(planning.graph, *group.nodes)):
-        return _chosen(planning, layouts, group)
+        return _planned_choice(planning, layouts, group)
 
 
-def _chosen(planning: Planning, layouts: Decided, group: Group) -> Choice | NoKernel:
+def _planned_choice(planning: Planning, layouts: Decided, group: Group) -> Choice | NoKernel:
     graph, root = planning.graph, group.root
     if not is_elementwise(graph, root):
         return _first_possible(planning, layouts, root, has_epilogue=bool(group.fused))

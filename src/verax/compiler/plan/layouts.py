@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from verax.ir.assumptions import is_counted
+from verax.ir.dim import DimLike, same
 from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
 
@@ -44,6 +45,11 @@ BLOCKABLE = frozenset(
      DType.int8, DType.uint8, DType.int16, DType.uint16, DType.int32, DType.int64}
 )  # fmt: skip
 """Element types of blocked tensors: what convolutions read, sum in and make."""
+
+
+def same_dims(left: Sequence[DimLike], right: Sequence[DimLike]) -> bool:
+    """Whether two shapes are the same expressions."""
+    return len(left) == len(right) and all(map(same, left, right))
 
 
 def can_block(type_: TensorType) -> bool:

@@ -90,12 +90,12 @@ class TopSpec:
         return self.items * self.item_bytes
 
 
-def _settled(spec: TopSpec) -> TopSpec:
+def _with_known_length(spec: TopSpec) -> TopSpec:
     """Lines of 64-bit ranks are sorted, for which their length is a number."""
     return numbers(spec) if rank_bits(spec.dtype) == 64 else spec
 
 
-@emits(TopSpec, dtypes=SORTED, settle=_settled)
+@emits(TopSpec, dtypes=SORTED, settle=_with_known_length)
 def emit_top(module: ModuleBuilder, spec: TopSpec) -> Kernel:
     """Items: some neighboring rows."""
     f = module.kernel(spec, 4, hint="top")
@@ -112,11 +112,11 @@ def emit_top(module: ModuleBuilder, spec: TopSpec) -> Kernel:
             x = f.at(f.args[0], *zip(row_indices, spec.x), dtype=spec.dtype)
             if spec.sorts:
                 sorted_row = Row(f, static_size(spec.length), spec.dtype, scratch)
-                sorted_row.sort(x, spec.step, spec.largest)
+                sorted_row.sort(x, static_size(spec.step), spec.largest)
                 _write(f, spec, x, sorted_row.place_at, row_indices)
             else:
-                few = isinstance(spec.k, int) and spec.k <= _HANDFUL
-                find = _handful if few else _heap
+                is_handful = isinstance(spec.k, int) and spec.k <= _HANDFUL
+                find = _handful if is_handful else _heap
                 numbers = find(f, spec, x, scratch)
                 _write(f, spec, x, partial(_place_of, f, numbers), row_indices)
     count = rows * spec.length

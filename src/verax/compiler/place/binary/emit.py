@@ -21,9 +21,10 @@ from verax.compiler.kernels.llvm.builder import (
 )
 from verax.compiler.kernels.llvm.float_mode import enter_default_mode, leave_default_mode
 from verax.compiler.kernels.llvm.thread_pool import POOL_RUN, POOL_RUN_ARGS, emit_thread_pool, i64
-from verax.compiler.kernels.sizes import Size, dims_of, index_of, static_size
+from verax.compiler.kernels.sizes import Size, index_of, static_size
 from verax.compiler.place.binary.assembly import Assembly
 from verax.compiler.place.binary.chunk_loop import emit_chunk_loop
+from verax.compiler.place.binary.counted import open_sizes_of
 from verax.compiler.place.binary.weight_layout import pack_weights, place_weights
 from verax.compiler.place.calls import (
     BranchCall,
@@ -43,16 +44,11 @@ from verax.compiler.place.memory import Lifetime, kept_bytes, plan_arena
 from verax.compiler.place.size_table import SizeTable
 from verax.compiler.place.storage import Buffer, MemorySpace, Placed, Pointer
 from verax.ir.assumptions import (
-    Assumptions,
-    Condition,
-    NotOpenError,
     assumed_sizes,
-    assumptions,
 )
 from verax.ir.dim import Symbol, evaluated, same
-from verax.ir.graph import Graph
 from verax.ir.types import TensorType
-from verax.runtime.open_sizes import CountedSize, OpenSizes
+from verax.runtime.open_sizes import CountedSize
 from verax.runtime.program_binary import (
     CONTRACT,
     CTX_ARENA,
@@ -152,7 +148,7 @@ def _built(
             assert table is not None
             schedule.append(SizeStep(len(counted)))
             count = table.offset_of(step.count.buffer)
-            counted.append(CountedSize(index_of(Symbol(step.symbol)), "", str(step.most), count))
+            counted.append(CountedSize(index_of(Symbol(step.symbol)), "", str(step.limit), count))
         elif isinstance(step, CountedCall):
             schedule.append(_counted_step(step))
         else:
@@ -187,79 +183,12 @@ def _built(
         state=tuple(
             State(v, new, graph.initial[v], v in in_place) for v, new in graph.state.items()
         ),
-        open_sizes=None if table is None else _open_sizes(lowering, table, counted),
+        open_sizes=None if table is None else open_sizes_of(lowering, table, counted),
     )
     if native:
         module.exported(CONTRACT, contract(binary))  # of the weights as they are laid out
         binary = dataclasses.replace(binary, object_code=assembly.object_code())
     return binary, kernels
-
-
-def _open_sizes(lowering: Lowering, table: SizeTable, counted: Sequence[CountedSize]) -> OpenSizes:
-    """What the runtime computes for each set of sizes, and for each count."""
-    assumed, graph = assumptions(), lowering.graph
-    assert assumed is not None
-    native = KernelCall | BranchCall | LoopCall | SizeCall
-    if not all(isinstance(step, native) for step in lowering.calls.steps):
-        step = next(s for s in lowering.calls.steps if not isinstance(s, native))
-        reason = f": {step.reason}" if isinstance(step, ReferenceCall) else ""
-        raise NotOpenError(f"{step.label} has no kernel for open sizes{reason}")
-    inputs, outputs = (
-        tuple(tuple(map(str, graph.types[v].dims)) for v in values)
-        for values in (graph.inputs, graph.outputs)
-    )
-    if table.symbol_count != len(assumed.sizes):
-        raise NotOpenError("a size that data decide was met when kernels had been chosen")
-    _require_counted_before_use(lowering.calls.steps, graph)
-    of_counts, of_inputs = (
-        [c for c in assumed.conditions if _rests_on_counts(c, assumed) is wanted]
-        for wanted in (True, False)
-    )
-    return OpenSizes(
-        tuple(s for s in assumed.sizes if s not in assumed.counted),
-        tuple((str(c.difference), c.relation) for c in of_inputs),
-        table.texts(),
-        table.buffers(),
-        lowering.calls.status_bytes,
-        inputs,
-        outputs,
-        len(assumed.counted),
-        tuple(dataclasses.replace(c, name=assumed.counted[f"d{c.symbol}"]) for c in counted),
-        tuple(
-            (str(c.difference), c.relation, "" if c.elements is None else str(c.elements))
-            for c in of_counts
-        ),
-    )
-
-
-def _rests_on_counts(condition: Condition, assumed: Assumptions) -> bool:
-    return assumed.is_counted(condition.difference) or assumed.is_counted(condition.elements)
-
-
-def _require_counted_before_use(steps: Sequence[Step], graph: Graph) -> None:
-    """Raises `NotOpenError` where a size that data decide is used and no kernel has counted it."""
-    assumed = assumptions()
-    assert assumed is not None
-    if not assumed.counted:
-        return
-    known: set[str] = set()
-
-    def require(sizes: Iterable[object], label: str) -> None:
-        for size in sizes:
-            unknown = getattr(size, "names", frozenset()) & assumed.counted.keys() - known
-            if unknown:
-                names = ", ".join(assumed.counted[n] for n in sorted(unknown))
-                raise NotOpenError(f"{label} needs the sizes {names}, which nothing counts")
-
-    for step in steps:
-        if isinstance(step, SizeCall):
-            require([step.most], step.label)
-            known.add(step.symbol)
-        elif isinstance(step, Native):
-            for call in kernel_calls([step]):
-                buffers = [p.buffer.nbytes for p in call.args]
-                require([*call.elements, *buffers, *dims_of(call.spec)], call.label)
-    require((d for v in graph.outputs for d in graph.types[v].dims), "the network")
 
 
 def _signature(name: str, type_: TensorType) -> Signature:
