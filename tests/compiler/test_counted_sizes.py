@@ -280,6 +280,20 @@ def test_what_nothing_counts_is_left_to_the_reference() -> None:
     assert counting.plan.on_reference and not counting._open
 
 
+def test_different_elements_are_counted_once_for_all_that_is_said_of_them() -> None:
+    b = Builder("unique")
+    x = b.input("x", TensorType(DType.float32, (71, WIDTH)))
+    values, first, inverse, often = b.add_all(Unique(sorted=False), [x])
+    doubled = b.add(Mul(), [often, b.constant(np.array(2, np.int64))])
+    y = b.add(Mul(), [values, floats(b, 1)])
+    counting, plain = pair(b.graph([y, first, inverse, doubled]), 2)
+    rng = np.random.default_rng(11)
+    for limit in (2, 40, 1, 9):
+        inputs = {"x": rng.integers(0, limit, (71, WIDTH)).astype(np.float32)}
+        assert result_of(counting, inputs) == result_of(plain, inputs)
+    assert not counting.plan.on_reference and len(counting._open) == 1
+
+
 def test_a_maximum_of_no_rows_is_the_references() -> None:
     b = Builder("largest")
     x = b.input("x", TensorType(DType.float32, (71, WIDTH)))
