@@ -97,6 +97,10 @@ def summed_over_rows(b: Builder, x: str) -> str:
     return b.add(ReduceSum(), [x, ints(b, 0)])
 
 
+def multiplied_by_itself(b: Builder, x: str) -> str:
+    return b.add(MatMul(), [b.add(Transpose(perm=(1, 0)), [x]), x])
+
+
 def flat_and_back(b: Builder, x: str) -> str:
     flat = b.add(Mul(), [b.add(Reshape(), [x, ints(b, -1)]), floats(b, 1)])
     return b.add(Reshape(), [flat, ints(b, -1, WIDTH)])
@@ -119,7 +123,12 @@ def chosen_again(b: Builder, x: str) -> str:
 FOLLOWING: Sequence[Callable[[Builder, str], str]] = (
     scaled, twice, behind_others, first_few, all_but_two, every_second, turned, multiplied,
     softened, minus_its_sum, summed_over_rows, flat_and_back, sorted_rows, chosen_again,
+    multiplied_by_itself,
 )  # fmt: skip
+
+
+OVER_ROWS = (summed_over_rows, multiplied_by_itself)
+"""They make something of no rows."""
 
 
 def picked(rows: int | None, following: Sequence[int], by_places: bool) -> Graph:
@@ -205,7 +214,7 @@ def test_each_step_behind_a_count_is_native(number: int) -> None:
         assert result_of(counting, inputs) == result_of(plain, inputs), share
     assert not counting.plan.on_reference and plain.plan.on_reference
     assert len(counting._open) == 1
-    assert len(counting._programs) == (FOLLOWING[number] is summed_over_rows)
+    assert len(counting._programs) == (FOLLOWING[number] in OVER_ROWS)
 
 
 # --- detectors
