@@ -324,6 +324,18 @@ def test_callers_of_several_threads_have_counts_of_their_own() -> None:
             assert list(pool.map(lambda i: result_of(counting, i), cases)) == want
 
 
+def test_an_arena_that_counts_is_found_again_when_its_user_was_interrupted() -> None:
+    counting, plain = pair(picked(71, [0], True), 2)
+    inputs = drawn(71, 0.4, 5)
+    want = result_of(plain, inputs)
+    assert result_of(counting, inputs) == want
+    (program,) = (one.program for one in counting._open)
+    program._free.pop()  # as if Ctrl-C had come before `acquire` returned
+    assert not program._free
+    assert result_of(counting, inputs) == want
+    assert len(program._contexts) == len(program._free) == 1
+
+
 def test_arenas_grow_with_counts_and_nothing_is_read_before_it_is_written() -> None:
     counting, plain = pair(picked(None, [1, 1, 7, 3], True), 1)
     for seed, (rows, share) in enumerate([(5, 0.5), (900, 1.0), (7, 0.0), (901, 0.01), (902, 1.0)]):

@@ -6,6 +6,7 @@ import collections
 import ctypes
 import itertools
 import operator
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -300,7 +301,7 @@ class ExecutionContext:
         if isinstance(step, SizeStep):
             assert self.binary.open_sizes is not None
             stage = CountedStage(self.binary.open_sizes, step.counted + 1)
-            return lambda _: self._count(step.counted, stage)
+            return _count_in(weakref.ref(self), step.counted, stage)
         if isinstance(step, CountedStep):
             return BoundCount(step, self.arena)
         if isinstance(step, Segment):
@@ -309,6 +310,20 @@ class ExecutionContext:
             return ctypes.CFUNCTYPE(None)(self._library.address(step.function))
         assert self._python_call is not None
         return BoundPython(step, self._python_call, self.arena, self.binary.weight_regions())
+
+
+def _count_in(
+    context: weakref.ref[ExecutionContext], index: int, stage: CountedStage
+) -> Callable[[Any], None]:
+    """A step that counts. It does not hold its context: whether anybody uses one is told by how many
+    references there are to it (`Program`)."""
+
+    def count(argument: Any) -> None:
+        running = context()
+        assert running is not None
+        running._count(index, stage)
+
+    return count
 
 
 def _with_shapes(
