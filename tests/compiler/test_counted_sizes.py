@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.compiler.test_bits import bits
-from verax.base.errors import InputError
+from tests.compiler.test_kept_open_programs import rewritten
+from verax.base.errors import InputError, ModelError
 from verax.base.settings import Settings
+from verax.compiler.artifacts.cache import ProgramCache
 from verax.compiler.compile import compile
-from verax.compiler.executable import MAX_OPEN, Executable
+from verax.compiler.executable import Executable
+from verax.compiler.open_programs import MAX_OPEN
+from verax.compiler.specialize import Specializer
 from verax.ir.assumptions import Assumptions, NotOpenError, assuming, while_there_are
 from verax.ir.dim import symbol
 from verax.ir.graph import Builder, Graph
@@ -35,6 +41,7 @@ from verax.ops.sums.arg import TopK
 from verax.ops.sums.linear import MatMul
 from verax.ops.sums.reduction import ReduceMax, ReduceSum
 from verax.ops.sums.softmax import Softmax
+from verax.runtime.vx import load_binary
 
 Arrays = Mapping[str, np.ndarray]
 WIDTH = 5
@@ -213,7 +220,7 @@ def test_each_step_behind_a_count_is_native(number: int) -> None:
         inputs = drawn(71, share, seed)
         assert result_of(counting, inputs) == result_of(plain, inputs), share
     assert not counting.plan.on_reference and plain.plan.on_reference
-    assert len(counting._open) == 1
+    assert len(counting._open.programs) == 1
     assert len(counting._programs) == (FOLLOWING[number] in OVER_ROWS)
 
 
@@ -257,7 +264,7 @@ def test_detectors_have_the_bits_of_programs_without_counts(
         inputs = {"boxes": boxes.astype(np.float32), "scores": scores.astype(np.float32)}
         assert result_of(counting, inputs) == result_of(plain, inputs)
     if level:  # else the limit is computed while it runs
-        assert counting._open and not counting.plan.on_reference
+        assert counting._open.programs and not counting.plan.on_reference
 
 
 def test_two_counts_that_are_compared_are_one_condition() -> None:
@@ -274,7 +281,7 @@ def test_two_counts_that_are_compared_are_one_condition() -> None:
     for other in (second, first, np.arange(71) < 30, np.arange(71) < 1):
         inputs = {"x": x_value, "mask0": first, "mask1": other}
         assert result_of(counting, inputs) == result_of(plain, inputs)
-    assert len(counting._open) <= MAX_OPEN
+    assert len(counting._open.programs) <= MAX_OPEN
 
 
 def test_what_nothing_counts_is_left_to_the_reference() -> None:
@@ -286,7 +293,7 @@ def test_what_nothing_counts_is_left_to_the_reference() -> None:
     rng = np.random.default_rng(5)
     inputs = {"x": rng.integers(0, 2, (71, WIDTH)).astype(np.float32)}
     assert result_of(counting, inputs) == result_of(plain, inputs)
-    assert counting.plan.on_reference and not counting._open
+    assert counting.plan.on_reference and not counting._open.programs
 
 
 def test_different_elements_are_counted_once_for_all_that_is_said_of_them() -> None:
@@ -300,7 +307,7 @@ def test_different_elements_are_counted_once_for_all_that_is_said_of_them() -> N
     for limit in (2, 40, 1, 9):
         inputs = {"x": rng.integers(0, limit, (71, WIDTH)).astype(np.float32)}
         assert result_of(counting, inputs) == result_of(plain, inputs)
-    assert not counting.plan.on_reference and len(counting._open) == 1
+    assert not counting.plan.on_reference and len(counting._open.programs) == 1
 
 
 def test_a_maximum_of_no_rows_is_the_references() -> None:
@@ -312,7 +319,7 @@ def test_a_maximum_of_no_rows_is_the_references() -> None:
     for share in (0.5, 0.0, 0.5, 0.0):
         inputs = drawn(71, share, 7)
         assert result_of(counting, inputs) == result_of(plain, inputs)
-    assert len(counting._open) == 1
+    assert len(counting._open.programs) == 1
 
 
 def test_callers_of_several_threads_have_counts_of_their_own() -> None:
@@ -329,7 +336,7 @@ def test_an_arena_that_counts_is_found_again_when_its_user_was_interrupted() -> 
     inputs = drawn(71, 0.4, 5)
     want = result_of(plain, inputs)
     assert result_of(counting, inputs) == want
-    (program,) = (one.program for one in counting._open)
+    (program,) = (one.program for one in counting._open.programs)
     program._free.pop()  # as if Ctrl-C had come before `acquire` returned
     assert not program._free
     assert result_of(counting, inputs) == want
@@ -344,6 +351,96 @@ def test_arenas_grow_with_counts_and_nothing_is_read_before_it_is_written() -> N
         assert result_of(counting, inputs) == want
         counting.program.poison(0xA5)
         assert result_of(counting, inputs) == want
+
+
+# --- on the disk
+
+
+def no_program(*_: object, **__: object) -> None:
+    raise AssertionError("nothing is to be compiled")
+
+
+def test_another_process_finds_a_program_that_counts_and_compiles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, cases = picked(None, [0, 1, 7, 13], True), [drawn(n, 0.3, n) for n in (71, 23, 40)]
+    made = compile(graph, Settings(2, threads=1), cache=ProgramCache(tmp_path))
+    wanted = [result_of(made, inputs) for inputs in cases]
+    monkeypatch.setattr(Specializer, "_compile", no_program)
+    found = compile(graph, Settings(2, threads=1), cache=ProgramCache(tmp_path))
+    assert [result_of(found, inputs) for inputs in cases] == wanted
+    assert (
+        found.program is not made.program
+        and found.program.binary.schedule == made.program.binary.schedule
+    )
+    assert found.plan.lines == made.plan.lines
+
+
+def test_how_a_kept_program_that_counts_was_made_is_made_again(tmp_path: Path) -> None:
+    graph = picked(71, [0, 7], True)
+    made, found = (
+        compile(graph, Settings(2, threads=1), cache=ProgramCache(tmp_path)) for _ in range(2)
+    )
+    for exe in (made, found):
+        result_of(exe, drawn(71, 0.4, 3))
+    assert found._bound().specialized.cached_notes is not None
+    traces = [str(exe._bound().specialized.trace) for exe in (made, found)]
+    assert traces[0] == traces[1] != ""
+
+
+def test_programs_for_other_counts_are_found_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of two masks are added: one program for equal counts, one where the second is 1."""
+    b = Builder("added")
+    x = b.input("x", TensorType(DType.float32, (71, WIDTH)))
+    masks = [b.input(f"mask{i}", TensorType(DType.bool_, (71,))) for i in range(2)]
+    graph = b.graph([b.add(Add(), [b.add(Compress(axis=0), [x, m]) for m in masks])])
+    x_value = np.random.default_rng(3).standard_normal((71, WIDTH)).astype(np.float32)
+    first = np.arange(71) % 3 == 0
+    cases = [{"x": x_value, "mask0": first, "mask1": m} for m in (first, np.arange(71) < 1)]
+    made = compile(graph, Settings(2, threads=1), cache=ProgramCache(tmp_path))
+    wanted = [result_of(made, inputs) for inputs in cases]
+    assert "refused" not in wanted and len(made._open.programs) == 2
+    monkeypatch.setattr(Specializer, "_compile", no_program)
+    found = compile(graph, Settings(2, threads=1), cache=ProgramCache(tmp_path))
+    assert [result_of(found, inputs) for inputs in reversed(cases)] == wanted[::-1]
+
+
+def shifted(sizes: dict[str, Any], key: str, value: object) -> None:
+    sizes["counted"][0][key] = value
+
+
+HEADERS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+    "the size of an input": (
+        lambda s: s.update(symbols=[*s["symbols"], "m"], unknown=0),
+        "which is an input's",
+    ),
+    "a size that is none": (lambda s: shifted(s, "symbol", 99), "no expression"),
+    "no buffer": (lambda s: shifted(s, "entry", 0), "no buffer by then"),
+    "an entry that is none": (lambda s: shifted(s, "entry", 1 << 20), "no buffer by then"),
+    "a limit that follows from it": (lambda s: shifted(s, "limit", "d1"), "no limit"),
+    "a limit that is code": (lambda s: shifted(s, "limit", "exit(1)"), "no expression"),
+    "none that is counted": (lambda s: s.update(counted=[]), "no expression|are counted"),
+    "no unknown size": (lambda s: s.update(unknown=0), "no expression"),
+    "an input that is counted": (lambda s: s["inputs"].__setitem__(0, ["d1", "5"]), "of an input"),
+    "half a condition": (lambda s: s.update(count_conditions=[["d1", "<"]]), "three"),
+    "a buffer that is not there": (lambda s: s.update(entries=["@99999"]), "no expression"),
+    "another limit": (lambda s: shifted(s, "limit", "d0 + 1"), "another header"),
+}
+
+
+@pytest.mark.parametrize("change", HEADERS)
+def test_what_a_header_says_of_counts_is_not_believed(change: str, tmp_path: Path) -> None:
+    graph = picked(None, [0, 12], False)
+    exe = compile(graph, Settings(2, threads=1), cache=ProgramCache(tmp_path))
+    result_of(exe, drawn(40, 0.5, 1))
+    (path,) = tmp_path.glob("*.vx")
+    load_binary(path, entry=path.stem)
+    made, message = HEADERS[change]
+    rewritten(path, made)
+    with pytest.raises(ModelError, match=message):
+        load_binary(path, entry=path.stem)
 
 
 # --- conditions

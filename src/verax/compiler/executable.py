@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
+import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,12 @@ import numpy as np
 from verax.base import memory
 from verax.base.arrays import as_arrays
 from verax.base.deprecation import renamed_property
-from verax.base.errors import InputError, VeraxError
+from verax.base.errors import InputError
 from verax.base.notebooks import of_text
 from verax.base.tensors import named_inputs
 from verax.compiler.describe.step_times import profile_of
+from verax.compiler.hot_sizes import HotSizes
+from verax.compiler.open_programs import OpenPrograms
 from verax.compiler.plan.choice import counts_size
 from verax.compiler.specialize import Specialized, Specializer, reference_call
 from verax.ir.graph import Graph, reinfer
@@ -33,14 +36,10 @@ from verax.records.profile import Profile
 from verax.records.recipe import Recipe
 from verax.records.trace import Trace
 from verax.reference.evaluate import bind_symbols
-from verax.runtime.counted_sizes import CountsNotServedError, serves_counts
+from verax.runtime.counted_sizes import CountsNotServedError
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.stateful import Arrays, StatefulExecutable
-
-MAX_OPEN = 8
-"""Programs of open sizes that it keeps: each serves the sizes for which its conditions hold. Sizes
-that none of so many serves get programs of their own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,10 +66,10 @@ class Executable(StatefulExecutable):
         self._by_types_alone = not self._by_value and not self.settings.memory
         self._programs: OrderedDict[tuple[Any, ...], _Bound] = OrderedDict()
         self._has_dropped = False
-        self._open: list[Specialized] = []
+        self._open = OpenPrograms(graph, specializer)
+        self._hot = HotSizes()
         self._can_be_open = specializer.opens and leaves_symbols_open(graph)
         self._counts = has_counted_sizes(graph)
-        self._refused_empty: set[frozenset[str]] = set()
         self._lock = threading.Lock()
         self._last: tuple[tuple[Any, ...], _Bound] | None = None
 
@@ -89,6 +88,7 @@ class Executable(StatefulExecutable):
         """See `base.forks`: a program that another thread was making is made again."""
         super().renew_in_child()
         self._lock = threading.Lock()
+        self._hot.renew()
 
     @property
     def inputs(self) -> dict[str, TensorType]:
@@ -151,11 +151,35 @@ class Executable(StatefulExecutable):
             return bound.specialized
         shapes = dict(zip(self.graph.inputs, bound.sized.inputs, strict=True))
         key = self._key_of(shapes, {})
+        return self._alone(key, shapes).specialized
+
+    def _alone(self, key: tuple[Any, ...], shapes: Mapping[str, tuple[int, ...]]) -> _Bound:
+        """The program of these shapes alone, made now if there is none."""
+        with self._lock:
+            if key in self._programs:
+                return self._programs[key]
+        alone = self.specializer.specialize(self._at(shapes, {}), {})
         with self._lock:
             if key not in self._programs:
-                alone = self.specializer.specialize(self._at(shapes, {}), {})
                 self._keep(key, _Bound(alone))
-            return self._programs[key].specialized
+            return self._programs[key]
+
+    def _note_call(self, last: tuple[tuple[Any, ...], _Bound], started: float) -> None:
+        """Sizes that a program for many served, which may prove hot; not where it counts others,
+        which a program of these sizes alone leaves to the reference."""
+        key, bound = last
+        if bound.sized is None or self._counts or not self.settings.background:
+            return
+        shapes = dict(zip(self.graph.inputs, bound.sized.inputs, strict=True))
+
+        def make() -> None:
+            alone = self._alone(key, shapes)
+            alone.specialized.release_translation()
+            with self._lock:
+                if self._last is not None and self._last[0] == key:
+                    self._last = (key, alone)
+
+        self._hot.note(key, time.perf_counter() - started, make)
 
     @property
     def program(self) -> Program:
@@ -178,22 +202,27 @@ class Executable(StatefulExecutable):
         return state_buffers.run(inputs, state) if state_buffers else None
 
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        last = self._last
+        last, started = self._last, time.perf_counter()
         if last is not None and self._by_types_alone:
             try:
                 outputs = last[1].specialized.program.run_if_exact(inputs)
             except CountsNotServedError as refused:
                 return self._run_for_counts(as_arrays(inputs), last[1], refused.counts)
             if outputs is not None:
+                if last[1].sized is not None:
+                    self._note_call(last, started)
                 names = self._output_names
                 return {names[0]: outputs[0]} if len(names) == 1 else dict(zip(names, outputs))
         inputs = as_arrays(inputs)
         bound = self._lookup(inputs)
         bound.specialized.release_translation()
         try:
-            return self._run_bound(inputs, bound)
+            by_name = self._run_bound(inputs, bound)
         except CountsNotServedError as refused:
             return self._run_for_counts(inputs, bound, refused.counts)
+        if bound.sized is not None:
+            self._note_call((self._key(inputs), bound), started)
+        return by_name
 
     def _run_bound(self, inputs: Mapping[str, np.ndarray], bound: _Bound) -> dict[str, np.ndarray]:
         arrays = [inputs[v] for v in bound.specialized.inputs]
@@ -208,50 +237,28 @@ class Executable(StatefulExecutable):
         of a new one that is made for these counts, or of one that counts nothing in advance."""
         assert bound.sized is not None
         shapes = {v: inputs[v].shape for v in self.graph.inputs}
-        in_order, key, attempted = bound.sized.sizes, self._key_of(shapes, {}), [bound.specialized]
+        sizes = dict(zip(sorted(self.graph.symbols()), bound.sized.sizes, strict=True))
+        key, attempted = self._key_of(shapes, {}), [bound.specialized]
         while True:
             with self._lock:
-                another = self._open_for_counts(in_order, counts, attempted)
-            if another is None:
-                break
+                served = self._open.serving_counts(sizes, counts, attempted)
+            if served is None:
+                return self._run_bound(inputs, self._alone(key, shapes))
+            another = _Bound(*served)
             attempted.append(another.specialized)
             with contextlib.suppress(CountsNotServedError):
                 outputs = self._run_bound(inputs, another)
                 with self._lock:
-                    self._open.remove(another.specialized)  # it is asked first next time
-                    self._open.insert(0, another.specialized)
+                    self._open.prefer(another.specialized)
                     self._last = (key, another)
                 return outputs
-        with self._lock:
-            alone = self._programs.get(key)
-            if alone is None:
-                alone = _Bound(self.specializer.specialize(self._at(shapes, {}), {}))
-                self._keep(key, alone)
-        return self._run_bound(inputs, alone)
 
-    def _open_for_counts(
-        self, in_order: tuple[int, ...], counts: Mapping[str, int], attempted: Sequence[Specialized]
-    ) -> _Bound | None:
-        """A program that has not been attempted and serves these sizes and these counts, as far as
-        they are known; made now if there is none and one more may be held."""
-        for one in self._open:
-            serves = one not in attempted and one.open_sizes.serves(in_order)
-            if serves and serves_counts(one.open_sizes, in_order, counts):
-                return _Bound(one, one.program.sized(in_order))
-        empty = frozenset(name for name, count in counts.items() if not count)
-        if len(self._open) >= MAX_OPEN or empty in self._refused_empty:
-            return None
-        names = sorted(self.graph.symbols())
-        program = self._specialize_open(dict(zip(names, in_order, strict=True)), counts)
-        if (
-            program is None
-            or not program.open_sizes.serves(in_order)
-            or not serves_counts(program.open_sizes, in_order, counts)
-        ):
-            self._refused_empty.add(empty)  # it has to be computed from nothing: no kernel does
-            return None
-        self._open.append(program)
-        return _Bound(program, program.program.sized(in_order))
+    def prepare(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Have the program for inputs of these shapes ready, and run nothing.
+
+        Raises `InputError` when inputs do not fit.
+        """
+        self._lookup({**as_arrays(named_inputs(inputs, self.inputs)), **self.state})
 
     def profile(self, inputs: Mapping[str, np.ndarray], runs: int = 20) -> Profile:
         """Time every step by itself: median of `runs` after two more to warm up; beside it the
@@ -316,45 +323,26 @@ class Executable(StatefulExecutable):
         values: Mapping[str, np.ndarray],
         sizes: Mapping[str, int],
     ) -> _Bound:
-        """A program for sizes that have none of their own: one that serves many, if it is not the
-        first set of sizes and none is kept on the disk, or if data decide sizes; else one of their
-        own, which is held."""
-        many = bool(self._programs) and bool(sizes)
-        may_open = self._can_be_open and (many or self._counts)
+        """A program for sizes that have none of their own in memory: one that serves many, unless
+        there is none yet and one of their own is kept on the disk; else their own, which is held.
+        Where data decide sizes, one of their own would count none of them, and is not asked for."""
+        by_name = dict(sorted(sizes.items()))
+        may_open = self._can_be_open and (bool(sizes) or self._counts)
         may_open = may_open and min(sizes.values(), default=1) >= 1
-        in_order = tuple(sizes[name] for name in sorted(sizes))
-        for specialized in self._open if may_open else ():
-            if specialized.open_sizes.serves(in_order):
-                return _Bound(specialized, specialized.program.sized(in_order))
+        served = self._open.serving(by_name) if may_open else None
+        if served is not None:
+            return _Bound(*served)
         graph = self._at(shapes, values)
         look = may_open and not self._counts
         cached = self.specializer.cached_program(graph, values) if look else None
-        if may_open and cached is None and len(self._open) < MAX_OPEN:
-            shared = self._specialize_open(dict(sorted(sizes.items())))
-            if shared is not None:
-                self._open.append(shared)
-                return _Bound(shared, shared.program.sized(in_order))
-            self._can_be_open = False
+        if may_open and cached is None:
+            program = self._open.make(by_name)
+            if program is not None:
+                return _Bound(*program)
+            self._can_be_open = self._open.is_possible
         bound = _Bound(cached or self.specializer.specialize(graph, values))
         self._keep(key, bound)
         return bound
-
-    def _specialize_open(
-        self, sizes: Mapping[str, int], counts: Mapping[str, int] | None = None
-    ) -> Specialized | None:
-        """A new program for many sizes, made for these, for which the network is known to be valid,
-        and for these counts; None where there can be none."""
-        try:
-            return self.specializer.specialize_open(self.graph, sizes, counts)
-        except VeraxError:
-            return None
-        except Exception as error:  # a program for these sizes alone answers all the same
-            warnings.warn(
-                f"{self.graph.name or 'the network'} gets a program for each set of sizes, because "
-                f"making one for many failed ({type(error).__name__}: {error}); please report it",
-                stacklevel=7,
-            )
-            return None
 
     def _key_of(
         self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]
@@ -409,15 +397,14 @@ def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
 
     A program is specialized for their values, as it is for shapes.
     """
+    symbols = graph.symbols()
     from_input: dict[str, frozenset[str]] = {v: frozenset([v]) for v in graph.inputs}
     defining: set[str] = set()
     for node in graph.nodes:
         sources = frozenset().union(
             *(from_input.get(v, frozenset()) for v in node.inputs if v is not None)
         )
-        inherited = frozenset().union(
-            *(t.symbols() for t in graph.input_types(node) if t is not None)
-        )
+        inherited = symbols.union(*(t.symbols() for t in graph.input_types(node) if t is not None))
         dynamic = any(not t.symbols() <= inherited for t in graph.output_types(node))
         if dynamic:
             data = None if node.op.kind in ("Range", "ConstantOfShape") else node.inputs[0]

@@ -142,9 +142,10 @@ class Specialized(OneLine):
         )
 
     def notes(self, settings: Settings) -> dict[str, Any]:
-        """What is written beside it in a file."""
+        """What is written beside it in a file. A recipe is for known sizes."""
         if self._notes is None:
-            self._notes = notes_of(self, settings.opt_level, self.recipe(settings))
+            recipe = None if self.binary.open_sizes is not None else self.recipe(settings)
+            self._notes = notes_of(self, settings.opt_level, recipe)
         return self._notes
 
 
@@ -219,17 +220,67 @@ class Specializer:
         some node has no kernel that reads sizes at run time.
 
         counts: sizes that data decided in a run that it shall serve, by their names."""
-        assumed = Assumptions(
-            {f"d{i}": size for i, size in enumerate(sizes.values())}, counts=counts or {}
-        )
-        with memory.limited(self.settings.memory or None), assuming(assumed):
-            symbols = {name: symbol(f"d{i}") for i, name in enumerate(sizes)}
+        with self._assuming(sizes, counts) as assumed:
             try:
-                opened = open_graph(graph, symbols)
-                _require_sizes_known(opened, assumed)
-                return self._compile(opened)
+                opened = _opened(graph, sizes, assumed)
+                return self._compile(opened, assumed=assumed)
             except NotOpenError:
                 return None
+
+    def keep_open(self, specialized: Specialized, graph: Graph, index: int) -> None:
+        """Keep a program for many sizes of `graph` as its number `index`."""
+        if self._cache is not None:
+            key = self._open_key(graph, index)
+            self._cache.keep_program(key, specialized.binary, specialized.notes(self.settings))
+
+    def cached_open(
+        self,
+        graph: Graph,
+        index: int,
+        sizes: Mapping[str, int],
+        counts: Mapping[str, int] | None = None,
+    ) -> Specialized | None:
+        """The program for many sizes of `graph` that was kept as its number `index`, if there is
+        one. sizes: of its symbols, for which how it was made is asked, if it serves them; counts:
+        of those that data decide, as far as they are known."""
+        if self._cache is None:
+            return None
+        entry = self._cache.program(self._open_key(graph, index))
+        if entry is None or entry[0].open_sizes is None:
+            return None
+        with self._assuming(sizes, counts) as assumed:
+            try:
+                opened = _opened(graph, sizes, assumed)
+            except NotOpenError:  # where a program was made for other sizes
+                return None
+            return self._from_cache_entry(entry, opened, "", assumed)
+
+    def _open_key(self, graph: Graph, index: int) -> str:
+        return self._key(graph, {"open": np.array(index)})[1]
+
+    @contextlib.contextmanager
+    def _assuming(
+        self, sizes: Mapping[str, int], counts: Mapping[str, int] | None
+    ) -> Iterator[Assumptions]:
+        """Sizes of the symbols "d0", "d1", ... that stand for those named; counts of those that
+        data decide, as far as they are known."""
+        in_order = {f"d{i}": size for i, size in enumerate(sizes.values())}
+        assumed = Assumptions(in_order, counts=counts or {})
+        with memory.limited(self.settings.memory or None), assuming(assumed):
+            yield assumed
+
+    def _translation_of(
+        self, graph: Graph, assumed: Assumptions | None
+    ) -> Callable[[], Translation]:
+        """How the program of `graph` comes about, when it is asked; assumed: of its sizes, if it is
+        open."""
+        fresh = None if assumed is None else assumed.renewed()
+
+        def translate() -> Translation:
+            with memory.limited(self.settings.memory or None), assuming(fresh and fresh.renewed()):
+                return self._translate(graph)
+
+        return translate
 
     def lower(self, specialized: Specialized, *, separate: bool = False) -> LoweredProgram:
         """The same program made again with measured schedules. separate: one native function per
@@ -252,7 +303,11 @@ class Specializer:
         return Decisions.of(self.settings, CLASSES[self.settings.opt_level], done)
 
     def _from_cache_entry(
-        self, entry: tuple[ProgramBinary, dict[str, Any]] | None, graph: Graph, network: str
+        self,
+        entry: tuple[ProgramBinary, dict[str, Any]] | None,
+        graph: Graph,
+        network: str,
+        assumed: Assumptions | None = None,
     ) -> Specialized | None:
         """The specialized program of a cache entry; None without an entry."""
         if entry is None:
@@ -264,16 +319,27 @@ class Specializer:
             binary, self.settings.thread_count, calls_of(binary, notes, "the cache")
         )
         plan = Plan(
-            tuple(notes["plan"]), binary.arena_bytes, binary.weight_bytes,
+            tuple(notes["plan"]), _arena_bytes(binary), binary.weight_bytes,
             tuple(notes["on_reference"]), notes.get("tuning", ""), tuple(notes.get("refused", ())),
             tuple(notes.get("choices", ())),
         )  # fmt: skip
         return Specialized(
-            graph, binary, program, plan, lambda: self._translate(graph), network, notes
+            graph,
+            binary,
+            program,
+            plan,
+            self._translation_of(graph, assumed),
+            network,
+            notes,
         )
 
-    def _compile(self, graph: Graph, network: str = "") -> Specialized:
-        settings = self.settings
+    def _compile(
+        self,
+        graph: Graph,
+        network: str = "",
+        assumed: Assumptions | None = None,
+    ) -> Specialized:
+        settings, translate = self.settings, self._translation_of(graph, assumed)
         translation = self._translate(graph)
         if settings.require_native:
             _require_native(translation.lowered)
@@ -290,9 +356,7 @@ class Specializer:
             translation.trace.refused,
             translation.lowered.choices,
         )
-        specialized = Specialized(
-            graph, binary, program, plan, lambda: self._translate(graph), network
-        )
+        specialized = Specialized(graph, binary, program, plan, translate, network)
         specialized.translation = translation
         return specialized
 
@@ -308,6 +372,14 @@ class Specializer:
             lowered = lower(optimized, self.target, settings, decisions=decisions, tuned=lookup)
         tuning = "" if lookup is None else lookup.summary
         return Translation(optimized, lowered, trace.then(lowered.trace), tuple(changes), tuning)
+
+
+def _opened(graph: Graph, sizes: Mapping[str, int], assumed: Assumptions) -> Graph:
+    """The network over the symbols of `assumed`, which stand for those named. Raises `NotOpenError`
+    where the size of some value is not known when it is needed."""
+    opened = open_graph(graph, {n: symbol(d) for n, d in zip(sizes, assumed.sizes)})
+    _require_sizes_known(opened, assumed)
+    return opened
 
 
 def _require_sizes_known(graph: Graph, assumed: Assumptions) -> None:

@@ -10,6 +10,7 @@ under them, for fewer of them.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -96,6 +97,12 @@ class Assumptions:
         self.sizes[new] = max(1, self.counts.get(name, TYPICAL_COUNT))
         self.counted[new] = name
         return new
+
+    def renewed(self) -> Assumptions:
+        """The same sizes, of which nothing has been decided yet."""
+        return dataclasses.replace(
+            self, sizes=dict(self.sizes), counted=dict(self.counted), conditions={}, elements=None
+        )
 
     def is_counted(self, dim: object) -> bool:
         """Whether data decide what `dim` is."""

@@ -39,13 +39,9 @@ def contiguous_if_exact(
 
 def add_outputs(arrays: list[np.ndarray], types: Iterable[ArraySpec]) -> None:
     """Append an array, not filled, for each output. Raises `InputError` without memory."""
-    arrays += allocated(types)
-
-
-def allocated(types: Iterable[ArraySpec]) -> list[np.ndarray]:
-    """An array, not filled, for each output. Raises `InputError` without memory."""
     try:
-        return [np.empty(shape, dtype) for _, shape, dtype in types]
+        for _, shape, dtype in types:
+            arrays.append(np.empty(shape, dtype))
     except (MemoryError, ValueError) as error:
         raise InputError(
             "there is not enough memory for the outputs", next_step="run it on smaller inputs"

@@ -18,7 +18,6 @@ from verax.base.errors import InputError
 from verax.runtime.arguments import (
     ArraySpec,
     add_outputs,
-    allocated,
     contiguous_if_exact,
     types_of,
 )
@@ -83,6 +82,7 @@ class ExecutionContext:
         self._sized: SizedProgram | None = None
         self.kept_bytes = binary.kept_bytes
         open_sizes = binary.open_sizes
+        self._lacks_sizes = open_sizes is not None
         counted_count = 0 if open_sizes is None else len(open_sizes.counted)
         self._table = np.zeros(0, np.int64)
         self._sizes = [0] * (0 if open_sizes is None else open_sizes.size_count)
@@ -112,7 +112,7 @@ class ExecutionContext:
         """Have the arena and the table for these sizes."""
         if self._sized is sized:
             return
-        self._sized = None
+        self._sized, self._lacks_sizes = None, True
         if sized.arena_bytes > self.arena.nbytes:
             self.arena = aligned_zeros(sized.arena_bytes)
             self.pointers[CTX_ARENA] = self.arena.ctypes.data
@@ -129,7 +129,7 @@ class ExecutionContext:
             self._sizes[:] = [*sized.sizes, *[0] * (len(self._sizes) - len(sized.sizes))]
             self._ends[:] = [sized.arena_bytes, *[-1] * len(counted_sizes)]
         self.pointers[self._table_slot] = self._table.ctypes.data
-        self._sized = sized
+        self._sized, self._lacks_sizes = sized, False
 
     def _reserve(self, nbytes: int) -> None:
         """Have an arena of so many bytes that holds what this one does."""
@@ -165,7 +165,9 @@ class ExecutionContext:
             self.arena[start : start + nbytes] = 0
         for slot, shape in zip(stage.outputs, stage.shapes(sizes), strict=True):
             name, _, dtype = self._output_specs[slot]
-            (array,) = allocated([(name, shape, dtype)])
+            arrays: list[np.ndarray] = []
+            add_outputs(arrays, [(name, shape, dtype)])
+            (array,) = arrays
             self._in_flight[self._input_count + slot] = array
             self.pointers[CTX_ARRAYS + self._input_count + slot] = array.ctypes.data
 
@@ -196,14 +198,10 @@ class ExecutionContext:
 
     def run_if_exact(self, values: Mapping[str, Any]) -> list[np.ndarray] | None:
         """As `Program.run_if_exact`, here."""
-        if len(values) != self._input_count or self._lacks_sizes():
+        if len(values) != self._input_count or self._lacks_sizes:
             return None
         callers = contiguous_if_exact(values, self._input_specs)
         return None if callers is None else self._run(callers)
-
-    def _lacks_sizes(self) -> bool:
-        """Whether the sizes of a program that leaves some open are not known here."""
-        return self._sized is None and self.binary.open_sizes is not None
 
     def _run(self, callers: list[np.ndarray]) -> list[np.ndarray]:
         """Outputs for inputs that are contiguous, to which they are added."""
@@ -315,8 +313,8 @@ class ExecutionContext:
 def _count_in(
     context: weakref.ref[ExecutionContext], index: int, stage: CountedStage
 ) -> Callable[[Any], None]:
-    """A step that counts. It does not hold its context: whether anybody uses one is told by how many
-    references there are to it (`Program`)."""
+    """A step that counts. It does not hold its context: whether anybody uses one is told by the
+    number of references to it (`Program`)."""
 
     def count(argument: Any) -> None:
         running = context()

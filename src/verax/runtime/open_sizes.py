@@ -13,17 +13,20 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from types import CodeType
 
 import numpy as np
 
+from verax.base.errors import InputError
 from verax.ir.assumptions import RELATIONS
-from verax.ir.dim_forms import parse_dim
 
 ALIGNMENT = 64
 """Of buffers in the arena, which lie as far apart."""
-SYMBOL = re.compile(r"\bd(\d+)\b")
-"""A size in an expression."""
+OFFSET = re.compile(r"@(\d{1,9})")
+"""The entry that is a buffer's offset."""
+TOKENS = re.compile(r"[-+*(), ]|//|\d{1,19}(?!\d)|d\d{1,6}(?!\d)|max|ceildiv")
+"""What the text of a dimension is made of, as `ir.dim` writes it: no names but those of symbols."""
+SYMBOL = re.compile(r"d(\d+)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,10 +105,16 @@ class OpenSizes:
 
     def at(self, sizes: Sequence[int]) -> SizedProgram:
         """The program for these sizes."""
-        offsets, end, kept_end = self._placed(self._bytes(*sizes))
-        table = np.zeros(self.size_count + len(self.entries), np.int64)
-        table[: len(sizes)] = sizes
-        table[self._known_entries] = self._values(offsets, *sizes)
+        try:
+            offsets, end, kept_end = self._placed(self._bytes(*sizes))
+            table = np.zeros(self.size_count + len(self.entries), np.int64)
+            table[: len(sizes)] = sizes
+            table[self._known_entries] = self._values(offsets, *sizes)
+        except (ArithmeticError, RecursionError) as error:
+            named = ", ".join(f"{name}={n}" for name, n in zip(self.symbols, sizes, strict=True))
+            raise InputError(
+                f"the program cannot be placed for {named}: {error}", next_step="run smaller inputs"
+            ) from error
         dims = iter(self._dims(*sizes))
         inputs, outputs = (
             tuple(
@@ -133,8 +142,9 @@ class OpenSizes:
             return 0
         stages = [0]
         for text in expressions:
-            if text.startswith("@"):
-                stages.append(self.stage(self.buffers[int(text[1:])].nbytes))
+            offset = OFFSET.fullmatch(text)
+            if offset is not None and int(offset[1]) < len(self.buffers):
+                stages.append(self.stage(self.buffers[int(offset[1])].nbytes))
             else:
                 numbers = (int(n) for n in SYMBOL.findall(text))
                 stages += [self._counted_after.get(n, 0) for n in numbers]
@@ -193,6 +203,18 @@ class OpenSizes:
     def _values(self) -> Callable[..., tuple[int, ...]]:
         return self.function([self.entries[i] for i in self.entries_of(0)], "offsets")
 
+    def require_readable(self) -> None:
+        """Raise `ValueError` naming the first expression that is none over these symbols, as
+        `ir.dim` writes them, or that is needed before all its sizes are counted."""
+        _ = self._differences, self._bytes, self._dims, self._values
+        conditions = (e for d, _, elements in self.count_conditions for e in (d, elements or "1"))
+        sizes = [*(b.nbytes for b in self.buffers), *(d for shape in self.outputs for d in shape)]
+        self.function([*sizes, *conditions, *(c.limit for c in self.counted)], counted=True)
+        self.function(self.entries, "offsets", counted=True)
+        for stage, counted in enumerate(self.counted):
+            if self.stage(counted.limit) > stage:
+                raise ValueError(f"{counted.limit[:80]!a} is no limit of count {stage}")
+
     def function(
         self, expressions: Sequence[str], *first: str, counted: bool = False
     ) -> Callable[..., tuple[int, ...]]:
@@ -200,9 +222,27 @@ class OpenSizes:
         values of `expressions`."""
         count = self.size_count if counted else len(self.symbols)
         names = ", ".join([*first, *(f"d{i}" for i in range(count))])
-        terms = "".join(f"{_checked(e)}, " for e in expressions)
-        code = compile(f"lambda {names}: ({terms})", "<sizes>", "eval")
+        terms = "".join(f"{self._as_code(e, count)}, " for e in expressions)
+        code = _compiled(f"lambda {names}: ({terms})")
         return eval(code, {"__builtins__": {}, "max": max, "ceildiv": _ceildiv})  # type: ignore[no-any-return]
+
+    def _as_code(self, expression: str, size_count: int) -> str:
+        """An expression over so many sizes as Python code that is nothing else."""
+        offset = OFFSET.fullmatch(expression)
+        if offset is not None and int(offset[1]) < len(self.buffers):
+            return f"offsets[{offset[1]}]"
+        foreign = "".join(TOKENS.findall(expression)) != expression or "**" in expression
+        if foreign or any(int(n) >= size_count for n in SYMBOL.findall(expression)):
+            raise ValueError(f"{expression[:80]!a} is no expression over {size_count} sizes")
+        _compiled(expression)  # alone, so that no two of them make one
+        return expression
+
+
+def _compiled(code: str) -> CodeType:
+    try:
+        return compile(code, "<sizes>", "eval")
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{code[:80]!a} is no expression") from error
 
 
 def room_of(nbytes: int) -> int:
@@ -212,15 +252,3 @@ def room_of(nbytes: int) -> int:
 
 def _ceildiv(a: int, b: int) -> int:
     return -(-a // b)
-
-
-def _checked(expression: str) -> str:
-    """An expression as Python code that is nothing else."""
-    if expression.startswith("@"):
-        return f"offsets[{int(expression[1:])}]"
-    return str(parse_dim(expression))
-
-
-def plain(sizes: OpenSizes | None) -> Any:
-    """As JSON has it."""
-    return None if sizes is None else dataclasses.asdict(sizes)

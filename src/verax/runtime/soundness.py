@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from verax.runtime.header import HeaderError
+from verax.runtime.open_sizes import OFFSET, OpenSizes
 from verax.runtime.program_binary import (
     ELEMENT_TYPES,
     CountedStep,
@@ -18,6 +19,7 @@ from verax.runtime.program_binary import (
     PythonStep,
     Segment,
     Signature,
+    SizeStep,
     Tensor,
 )
 
@@ -25,7 +27,9 @@ from verax.runtime.program_binary import (
 def check_binary(binary: ProgramBinary) -> None:
     """Raise `HeaderError` naming what does not fit."""
     status = 4 * len(binary.checks)
-    if not status <= binary.kept_bytes <= binary.arena_bytes:
+    if binary.open_sizes is not None:
+        _check_open_sizes(binary, binary.open_sizes, status)
+    elif not status <= binary.kept_bytes <= binary.arena_bytes:
         raise HeaderError(
             f"{binary.arena_bytes} bytes of arena, of which {binary.kept_bytes} are kept, do not "
             f"hold {len(binary.checks)} checks"
@@ -50,6 +54,34 @@ def check_binary(binary: ProgramBinary) -> None:
         elif isinstance(step, CountedStep):
             _check_counted(binary, step, defined, f"step {index}")
             defined.add(step.output.name)
+
+
+def _check_open_sizes(binary: ProgramBinary, sizes: OpenSizes, status: int) -> None:
+    """Of a program for many sizes, the arena is placed for each set of them, behind its checks."""
+    if sizes.start < status or binary.arena_bytes or binary.kept_bytes:
+        raise HeaderError(f"its buffers begin at {sizes.start} of the arena, within its checks")
+    if not all(isinstance(step, Segment | SizeStep) for step in binary.schedule):
+        raise HeaderError("a program for many sizes has a step in Python")
+    _check_counts(binary, sizes)
+    if binary.state:
+        raise HeaderError("a program for many sizes remembers something")
+
+
+def _check_counts(binary: ProgramBinary, sizes: OpenSizes) -> None:
+    """Sizes that data decide are counted once, in order, each behind all that it follows from."""
+    steps = [step.counted for step in binary.schedule if isinstance(step, SizeStep)]
+    if steps != list(range(len(sizes.counted))):
+        raise HeaderError(f"{len(sizes.counted)} sizes are counted by the steps {steps[:9]}")
+    _distinct((f"d{counted.symbol}" for counted in sizes.counted), "two steps count")
+    for stage, counted in enumerate(sizes.counted):
+        if not len(sizes.symbols) <= counted.symbol < sizes.size_count:
+            raise HeaderError(f"count {stage} is the size d{counted.symbol}, which is an input's")
+        index = counted.entry - sizes.size_count
+        entry = sizes.entries[index] if 0 <= index < len(sizes.entries) else ""
+        if not OFFSET.fullmatch(entry) or sizes.stage(entry) > stage:
+            raise HeaderError(f"count {stage} is at {entry[:80]!a}, which is no buffer by then")
+    if any(sizes.stage(*shape) for shape in sizes.inputs):
+        raise HeaderError("the shape of an input follows from what is counted")
 
 
 def _distinct(names: Iterable[str], message: str) -> None:

@@ -115,7 +115,17 @@ class LoopCall:
     label: str
 
 
-Native = KernelCall | BranchCall | LoopCall
+@dataclasses.dataclass(frozen=True)
+class RepeatCall:
+    """Calls that are repeated so many times, where that depends on open sizes; pointers with a step
+    go on by it."""
+
+    times: Size
+    body: tuple[KernelCall, ...]
+    label: str
+
+
+Native = KernelCall | BranchCall | LoopCall | RepeatCall
 Step = Native | ReferenceCall | CountedCall | SizeCall
 ScheduleOf = Callable[[Spec], Schedule | None]
 
@@ -198,6 +208,15 @@ class Calls:
                 require_nonzero(self._elements)
         self.steps.append(SizeCall(str(size), limit, count, label))
 
+    @contextlib.contextmanager
+    def repeated(self, times: Size, label: str) -> Iterator[None]:
+        """Kernel calls that are appended inside are one step, which is done so many times."""
+        begin = len(self.steps)
+        yield
+        body = tuple(s for s in self.steps[begin:] if isinstance(s, KernelCall))
+        assert len(body) == len(self.steps) - begin, "only calls of kernels are repeated"
+        self.steps[begin:] = [RepeatCall(times, body, label)]
+
     def copy(self, source: Placed, target: Placed, label: str, expr: Expr | None = None) -> None:
         """Copy a value from one layout to another. expr: what becomes of an element (input 0)."""
         with self.making(1):  # others may read the target, whatever the step that is placed makes
@@ -233,5 +252,5 @@ def kernel_calls(steps: Iterable[Step]) -> Iterator[KernelCall]:
             yield step
         elif isinstance(step, BranchCall):
             yield from kernel_calls((*(step.then or ()), *(step.orelse or ())))
-        elif isinstance(step, LoopCall):
+        elif isinstance(step, LoopCall | RepeatCall):
             yield from kernel_calls(step.body)

@@ -8,11 +8,9 @@ from collections.abc import Iterable, Sequence
 
 from verax.compiler.kernels.sizes import dims_of
 from verax.compiler.place.calls import (
-    BranchCall,
-    KernelCall,
-    LoopCall,
     Native,
     ReferenceCall,
+    RepeatCall,
     SizeCall,
     Step,
     kernel_calls,
@@ -31,7 +29,7 @@ def open_sizes_of(
     """What the runtime computes for each set of sizes, and for each count."""
     assumed, graph = assumptions(), lowering.graph
     assert assumed is not None
-    native = KernelCall | BranchCall | LoopCall | SizeCall
+    native = Native | SizeCall
     if not all(isinstance(step, native) for step in lowering.calls.steps):
         step = next(s for s in lowering.calls.steps if not isinstance(s, native))
         reason = f": {step.reason}" if isinstance(step, ReferenceCall) else ""
@@ -88,7 +86,9 @@ def _require_counted_before_use(steps: Sequence[Step], graph: Graph) -> None:
             require([step.limit], step.label)
             defined.add(step.symbol)
         elif isinstance(step, Native):
+            if isinstance(step, RepeatCall):
+                require([step.times], step.label)
             for call in kernel_calls([step]):
-                buffers = [p.buffer.nbytes for p in call.args]
-                require([*call.elements, *buffers, *dims_of(call.spec)], call.label)
+                pointers = [n for p in call.args for n in (p.buffer.nbytes, p.byte_offset, p.step)]
+                require([*call.elements, *pointers, *dims_of(call.spec)], call.label)
     require((d for v in graph.outputs for d in graph.types[v].dims), "the network")
