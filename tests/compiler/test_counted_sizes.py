@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,14 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.compiler.test_bits import bits
-from tests.compiler.test_kept_open_programs import rewritten
-from verax.base.errors import InputError, ModelError
+from verax.base.errors import InputError
 from verax.base.settings import Settings
-from verax.compiler.artifacts.cache import ProgramCache
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.compiler.open_programs import MAX_OPEN
-from verax.compiler.specialize import Specializer
 from verax.ir.assumptions import Assumptions, NotOpenError, assuming, while_there_are
 from verax.ir.dim import symbol
 from verax.ir.graph import Builder, Graph
@@ -34,14 +29,13 @@ from verax.ops.movement.gather import Compress, Gather, GatherND, NonZero, Uniqu
 from verax.ops.movement.reshaping import Reshape, Squeeze, Transpose, Unsqueeze
 from verax.ops.movement.shape import Shape
 from verax.ops.movement.slicing import Concat, Slice
-from verax.ops.pointwise.arithmetic import Add, Min, Mul
+from verax.ops.pointwise.arithmetic import Add, Min, Mul, Sub
 from verax.ops.pointwise.comparison import Greater
 from verax.ops.pointwise.transcendental import Exp
 from verax.ops.sums.arg import TopK
 from verax.ops.sums.linear import MatMul
 from verax.ops.sums.reduction import ReduceMax, ReduceSum
 from verax.ops.sums.softmax import Softmax
-from verax.runtime.vx import load_binary
 
 Arrays = Mapping[str, np.ndarray]
 WIDTH = 5
@@ -224,6 +218,40 @@ def test_each_step_behind_a_count_is_native(number: int) -> None:
     assert len(counting._programs) == (FOLLOWING[number] in OVER_ROWS)
 
 
+def rows_of(b: Builder, x: str) -> str:
+    return b.add(Slice(), [b.add(Shape(), [x]), ints(b, 0), ints(b, 1)])
+
+
+def in_rows_of_its_count(b: Builder, x: str) -> str:
+    """[min(n, 5), -1]: of no rows it is 0 / 0 numbers."""
+    rows = b.add(Min(), [rows_of(b, x), ints(b, 5)])
+    return b.add(Reshape(), [x, b.add(Concat(axis=0), [rows, ints(b, -1)])])
+
+
+def all_but_the_two_smallest(b: Builder, x: str) -> str:
+    """Of one row: minus one row."""
+    column = b.add(Gather(axis=1), [x, b.constant(np.array(0, np.int64))])
+    k = b.add(Sub(), [rows_of(b, x), ints(b, 2)])
+    return b.add(Gather(axis=0), [x, b.add_all(TopK(axis=0), [column, k])[1]])
+
+
+@pytest.mark.parametrize("rows", [71, None])
+@pytest.mark.parametrize("follow", [in_rows_of_its_count, all_but_the_two_smallest])
+@pytest.mark.filterwarnings("error")
+def test_counts_for_which_there_is_no_size_are_the_references(
+    follow: Callable[[Builder, str], str], rows: int | None
+) -> None:
+    b = Builder("quotient")
+    x = b.input("x", TensorType(DType.float32, (symbol("rows") if rows is None else rows, WIDTH)))
+    mask = b.input("mask", TensorType(DType.bool_, (symbol("rows") if rows is None else rows,)))
+    graph = b.graph([follow(b, b.add(Compress(axis=0), [x, mask]))])
+    counting, plain = pair(graph, 2)
+    for count in (5, 0, 1, 2, 10, 0, 71, 1):
+        inputs = {**drawn(71, 0.5, count), "mask": np.arange(71) < count}
+        assert result_of(counting, inputs) == result_of(plain, inputs), count
+    assert counting._open.programs
+
+
 # --- detectors
 
 
@@ -351,96 +379,6 @@ def test_arenas_grow_with_counts_and_nothing_is_read_before_it_is_written() -> N
         assert result_of(counting, inputs) == want
         counting.program.poison(0xA5)
         assert result_of(counting, inputs) == want
-
-
-# --- on the disk
-
-
-def no_program(*_: object, **__: object) -> None:
-    raise AssertionError("nothing is to be compiled")
-
-
-def test_another_process_finds_a_program_that_counts_and_compiles_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph, cases = picked(None, [0, 1, 7, 13], True), [drawn(n, 0.3, n) for n in (71, 23, 40)]
-    made = compile(graph, Settings(2, threads=1), cache=ProgramCache(tmp_path))
-    wanted = [result_of(made, inputs) for inputs in cases]
-    monkeypatch.setattr(Specializer, "_compile", no_program)
-    found = compile(graph, Settings(2, threads=1), cache=ProgramCache(tmp_path))
-    assert [result_of(found, inputs) for inputs in cases] == wanted
-    assert (
-        found.program is not made.program
-        and found.program.binary.schedule == made.program.binary.schedule
-    )
-    assert found.plan.lines == made.plan.lines
-
-
-def test_how_a_kept_program_that_counts_was_made_is_made_again(tmp_path: Path) -> None:
-    graph = picked(71, [0, 7], True)
-    made, found = (
-        compile(graph, Settings(2, threads=1), cache=ProgramCache(tmp_path)) for _ in range(2)
-    )
-    for exe in (made, found):
-        result_of(exe, drawn(71, 0.4, 3))
-    assert found._bound().specialized.cached_notes is not None
-    traces = [str(exe._bound().specialized.trace) for exe in (made, found)]
-    assert traces[0] == traces[1] != ""
-
-
-def test_programs_for_other_counts_are_found_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows of two masks are added: one program for equal counts, one where the second is 1."""
-    b = Builder("added")
-    x = b.input("x", TensorType(DType.float32, (71, WIDTH)))
-    masks = [b.input(f"mask{i}", TensorType(DType.bool_, (71,))) for i in range(2)]
-    graph = b.graph([b.add(Add(), [b.add(Compress(axis=0), [x, m]) for m in masks])])
-    x_value = np.random.default_rng(3).standard_normal((71, WIDTH)).astype(np.float32)
-    first = np.arange(71) % 3 == 0
-    cases = [{"x": x_value, "mask0": first, "mask1": m} for m in (first, np.arange(71) < 1)]
-    made = compile(graph, Settings(2, threads=1), cache=ProgramCache(tmp_path))
-    wanted = [result_of(made, inputs) for inputs in cases]
-    assert "refused" not in wanted and len(made._open.programs) == 2
-    monkeypatch.setattr(Specializer, "_compile", no_program)
-    found = compile(graph, Settings(2, threads=1), cache=ProgramCache(tmp_path))
-    assert [result_of(found, inputs) for inputs in reversed(cases)] == wanted[::-1]
-
-
-def shifted(sizes: dict[str, Any], key: str, value: object) -> None:
-    sizes["counted"][0][key] = value
-
-
-HEADERS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
-    "the size of an input": (
-        lambda s: s.update(symbols=[*s["symbols"], "m"], unknown=0),
-        "which is an input's",
-    ),
-    "a size that is none": (lambda s: shifted(s, "symbol", 99), "no expression"),
-    "no buffer": (lambda s: shifted(s, "entry", 0), "no buffer by then"),
-    "an entry that is none": (lambda s: shifted(s, "entry", 1 << 20), "no buffer by then"),
-    "a limit that follows from it": (lambda s: shifted(s, "limit", "d1"), "no limit"),
-    "a limit that is code": (lambda s: shifted(s, "limit", "exit(1)"), "no expression"),
-    "none that is counted": (lambda s: s.update(counted=[]), "no expression|are counted"),
-    "no unknown size": (lambda s: s.update(unknown=0), "no expression"),
-    "an input that is counted": (lambda s: s["inputs"].__setitem__(0, ["d1", "5"]), "of an input"),
-    "half a condition": (lambda s: s.update(count_conditions=[["d1", "<"]]), "three"),
-    "a buffer that is not there": (lambda s: s.update(entries=["@99999"]), "no expression"),
-    "another limit": (lambda s: shifted(s, "limit", "d0 + 1"), "another header"),
-}
-
-
-@pytest.mark.parametrize("change", HEADERS)
-def test_what_a_header_says_of_counts_is_not_believed(change: str, tmp_path: Path) -> None:
-    graph = picked(None, [0, 12], False)
-    exe = compile(graph, Settings(2, threads=1), cache=ProgramCache(tmp_path))
-    result_of(exe, drawn(40, 0.5, 1))
-    (path,) = tmp_path.glob("*.vx")
-    load_binary(path, entry=path.stem)
-    made, message = HEADERS[change]
-    rewritten(path, made)
-    with pytest.raises(ModelError, match=message):
-        load_binary(path, entry=path.stem)
 
 
 # --- conditions

@@ -90,6 +90,8 @@ class OpenPrograms:
         except VeraxError:
             return None
         except Exception as error:  # a program for these sizes alone answers all the same
+            if counts:  # for which the network may be invalid: that one tells
+                return None
             warnings.warn(
                 f"{self.graph.name or 'the network'} gets a program for each set of sizes, because "
                 f"making one for many failed ({type(error).__name__}: {error}); please report it",

@@ -41,11 +41,17 @@ class CountedStage:
         self._conditions = [c for c in sizes.count_conditions if sizes.stage(c[0], c[2]) == stage]
 
     def holds(self, sizes: Sequence[int]) -> bool:
-        """Whether the code serves these sizes."""
-        return all(
-            RELATIONS[relation](difference) or elements == 0
-            for difference, elements, (_, relation, _) in zip(
-                self._differences(*sizes), self._elements(*sizes), self._conditions, strict=True
+        """Whether the code serves these sizes: conditions hold, and all that follows from the count
+        is a size (a quotient by a count of 0 is none)."""
+        try:
+            differences, elements = self._differences(*sizes), self._elements(*sizes)
+            extents = (*self._limit(*sizes), *self._bytes(*sizes), *self._dims(*sizes))
+        except ArithmeticError:
+            return False
+        return min(extents) >= 0 and all(
+            RELATIONS[relation](difference) or count == 0
+            for difference, count, (_, relation, _) in zip(
+                differences, elements, self._conditions, strict=True
             )
         )
 

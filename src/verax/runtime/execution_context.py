@@ -132,9 +132,13 @@ class ExecutionContext:
         self._sized, self._lacks_sizes = sized, False
 
     def _reserve(self, nbytes: int) -> None:
-        """Have an arena of so many bytes that holds what this one does."""
+        """Have an arena of so many bytes that holds what this one does; if there is memory, larger
+        by a quarter, so that few counts make it grow again."""
         if nbytes > self.arena.nbytes:
-            larger = aligned_zeros(nbytes + nbytes // 4)
+            try:
+                larger = aligned_zeros(nbytes + nbytes // 4)
+            except InputError:
+                larger = aligned_zeros(nbytes)
             larger[: self.arena.nbytes] = self.arena
             self.arena = larger
             self.pointers[CTX_ARENA] = larger.ctypes.data
@@ -146,7 +150,10 @@ class ExecutionContext:
         Raises `CountsNotServedError` where the code that follows is not for such a count.
         """
         sizes, table, counted = self._sizes, self._table, stage.counted
-        limit = stage.limit(sizes)
+        try:
+            limit = stage.limit(sizes)
+        except ArithmeticError as error:
+            raise CountsNotServedError(self._counts(index)) from error
         at = int(table[counted.entry])
         count = 0
         if limit > 0:
@@ -156,10 +163,13 @@ class ExecutionContext:
             self._ends[index + 1 :] = [-1] * (len(self._ends) - index - 1)
             if not stage.holds(sizes):
                 raise CountsNotServedError(self._counts(index + 1))
-            values, end, self._zeros[index] = stage.layout(sizes, self._ends[index])
-            self._reserve(end)
+            try:
+                values, end, self._zeros[index] = stage.layout(sizes, self._ends[index])
+                self._reserve(end)
+                table[stage.entries] = values
+            except ArithmeticError as error:
+                raise CountsNotServedError(self._counts(index + 1)) from error
             table[counted.symbol] = count
-            table[stage.entries] = values
             self._ends[index + 1] = end
         for start, nbytes in self._zeros[index]:
             self.arena[start : start + nbytes] = 0
