@@ -59,12 +59,16 @@ def measure(engine: str, path: str, options: list[int]) -> dict[str, Any]:
         run(feed)
         seconds.append(time.process_time() - before)
     count = len(feeds)
-    programs = getattr(getattr(run, "__self__", None), "_open", [])
+    executable = getattr(run, "__self__", None)
+    programs = [
+        *getattr(getattr(executable, "_open", None), "programs", ()),
+        *getattr(executable, "_programs", ()),
+    ]
     return {
         "stream": sum(seconds[:count]),
         "later": sum(seconds[count // 2 : count]),
         "again": sum(seconds[count:]),
-        "programs": 1 + len(programs) if engine == "verax" else None,
+        "programs": len(programs) if engine == "verax" else None,
         "held": held()[0],
     }
 
