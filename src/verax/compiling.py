@@ -24,7 +24,7 @@ from verax.compiler.artifacts.save import read_recipe, save
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiler.compile import compile_as
 from verax.compiler.executable import Executable
-from verax.compiler.specialize import MANY_BYTES
+from verax.compiler.specialized import MANY_BYTES
 from verax.frontends.model import Model
 from verax.ir.deferred import DeferredGraph, deferred_from
 from verax.ir.graph import Graph

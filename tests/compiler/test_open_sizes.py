@@ -21,7 +21,8 @@ from tests.compiler.test_operators import graph_of
 from verax.base.errors import GraphError, InputError
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
-from verax.compiler.specialize import Specialized, Specializer
+from verax.compiler.specialize import Specializer
+from verax.compiler.specialized import Specialized
 from verax.ir.assumptions import Assumptions, assuming
 from verax.ir.dim import symbol
 from verax.ir.graph import Builder, Graph, reinfer, specialize

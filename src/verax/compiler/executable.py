@@ -6,6 +6,7 @@ a shape, for each such value), and keeps the last ones.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import time
@@ -25,13 +26,15 @@ from verax.base.notebooks import of_text
 from verax.base.tensors import named_inputs
 from verax.compiler.hot_sizes import HotSizes
 from verax.compiler.open_programs import OpenPrograms
-from verax.compiler.specialize import Specialized, Specializer, reference_call
+from verax.compiler.specialize import Specializer, reference_call
+from verax.compiler.specialized import Specialized
 from verax.ir.deferred import is_decided_by_shapes, reinferred
 from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
 from verax.records.plan import Plan
 from verax.records.recipe import Recipe
 from verax.reference.evaluate import bind_symbols
+from verax.runtime.counted_sizes import CountsNotServedError
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.state_buffers import StateBuffers
@@ -40,10 +43,12 @@ from verax.runtime.stateful import Arrays, StatefulExecutable
 if TYPE_CHECKING:
     from verax.compiler.caches import bind_caches
     from verax.compiler.describe.step_times import profile_of
+    from verax.compiler.plan.choice import counts_size
     from verax.records.certificate import Certificate
     from verax.records.profile import Profile
     from verax.records.trace import Trace
 else:
+    counts_size = deferred("verax.compiler.plan.choice:counts_size")
     bind_caches = deferred("verax.compiler.caches:bind_caches")
     profile_of = deferred("verax.compiler.describe.step_times:profile_of")
 
@@ -80,6 +85,7 @@ class Executable(StatefulExecutable):
         self._open = OpenPrograms(graph, specializer)
         self._hot = HotSizes()
         self._can_be_open = specializer.opens and leaves_symbols_open(graph)
+        self._counts = has_counted_sizes(graph)
         self._lock = threading.Lock()
         self._last: tuple[tuple[Any, ...], _Bound] | None = None
 
@@ -101,8 +107,8 @@ class Executable(StatefulExecutable):
 
     @property
     def is_decided_by_shapes(self) -> bool:
-        """True if no input's value decides sizes."""
-        return not self._by_value
+        """True if no input's value decides sizes, and no data that kernels count."""
+        return not self._by_value and not self._counts
 
     def release_translations(self) -> None:
         """See `Specialized.release_translation`."""
@@ -193,9 +199,10 @@ class Executable(StatefulExecutable):
             return self._programs[key]
 
     def _note_call(self, last: tuple[tuple[Any, ...], _Bound], started: float) -> None:
-        """Sizes that a program for many served, which may prove hot."""
+        """Sizes that a program for many served, which may prove hot; not where it counts others,
+        which a program of these sizes alone leaves to the reference."""
         key, bound = last
-        if bound.sized is None or not self.settings.background:
+        if bound.sized is None or self._counts or not self.settings.background:
             return
         shapes = dict(zip(self.graph.inputs, bound.sized.inputs, strict=True))
 
@@ -246,7 +253,10 @@ class Executable(StatefulExecutable):
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         last, started = self._last, time.perf_counter()
         if last is not None and self._by_types_alone:
-            outputs = last[1].specialized.program.run_if_exact(inputs)
+            try:
+                outputs = last[1].specialized.program.run_if_exact(inputs)
+            except CountsNotServedError as refused:
+                return self._run_for_counts(as_arrays(inputs), last[1], refused.counts)
             if outputs is not None:
                 if last[1].sized is not None:
                     self._note_call(last, started)
@@ -254,14 +264,43 @@ class Executable(StatefulExecutable):
                 return {names[0]: outputs[0]} if len(names) == 1 else dict(zip(names, outputs))
         inputs = as_arrays(inputs)
         bound = self._lookup(inputs)
-        specialized = bound.specialized
-        specialized.release_translation()
-        arrays = [inputs[v] for v in specialized.inputs]
-        with memory.limited(self.settings.memory or None):
-            outputs = specialized.program.run(arrays, bound.sized)
+        bound.specialized.release_translation()
+        try:
+            by_name = self._run_bound(inputs, bound)
+        except CountsNotServedError as refused:
+            return self._run_for_counts(inputs, bound, refused.counts)
         if bound.sized is not None:
             self._note_call((self._key(inputs), bound), started)
+        return by_name
+
+    def _run_bound(self, inputs: Mapping[str, np.ndarray], bound: _Bound) -> dict[str, np.ndarray]:
+        arrays = [inputs[v] for v in bound.specialized.inputs]
+        with memory.limited(self.settings.memory or None):
+            outputs = bound.specialized.program.run(arrays, bound.sized)
         return dict(zip(self.graph.outputs, outputs))
+
+    def _run_for_counts(
+        self, inputs: Mapping[str, np.ndarray], bound: _Bound, counts: Mapping[str, int]
+    ) -> dict[str, np.ndarray]:
+        """Outputs where a program does not serve what its kernels counted: those of another one, or
+        of a new one that is made for these counts, or of one that counts nothing in advance."""
+        assert bound.sized is not None
+        shapes = {v: inputs[v].shape for v in self.graph.inputs}
+        sizes = dict(zip(sorted(self.graph.symbols()), bound.sized.sizes, strict=True))
+        key, attempted = self._key_of(shapes, {}), [bound.specialized]
+        while True:
+            with self._lock:
+                served = self._open.serving_counts(sizes, counts, attempted)
+            if served is None:
+                return self._run_bound(inputs, self._alone(key, shapes))
+            another = _Bound(*served)
+            attempted.append(another.specialized)
+            with contextlib.suppress(CountsNotServedError):
+                outputs = self._run_bound(inputs, another)
+                with self._lock:
+                    self._open.prefer(another.specialized)
+                    self._last = (key, another)
+                return outputs
 
     def prepare(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Have the program for inputs of these shapes ready, and run nothing.
@@ -336,15 +375,17 @@ class Executable(StatefulExecutable):
         sizes: Mapping[str, int],
     ) -> _Bound:
         """A program for sizes that have none of their own in memory: one that serves many, unless
-        there is none yet and one of their own is kept on the disk; else their own, which is
-        held."""
+        there is none yet and one of their own is kept on the disk; else their own, which is held.
+        Where data decide sizes, one of their own would count none of them, and is not asked for."""
         by_name = dict(sorted(sizes.items()))
-        may_open = self._can_be_open and bool(sizes) and min(sizes.values()) >= 1
+        may_open = self._can_be_open and (bool(sizes) or self._counts)
+        may_open = may_open and min(sizes.values(), default=1) >= 1
         served = self._open.serving(by_name) if may_open else None
         if served is not None:
             return _Bound(*served)
         graph = self._at(shapes, values)
-        cached = self.specializer.cached_program(graph, values) if may_open else None
+        look = may_open and not self._counts
+        cached = self.specializer.cached_program(graph, values) if look else None
         if may_open and cached is None:
             program = self._open.make(by_name)
             if program is not None:
@@ -395,6 +436,16 @@ def leaves_symbols_open(graph: Graph) -> bool:
     return are_symbols and is_state and not shape_defining_inputs(graph)
 
 
+def has_counted_sizes(graph: Graph) -> bool:
+    """Whether data decide sizes, and kernels can count what does."""
+    if is_decided_by_shapes(graph):
+        return False
+    names = graph.symbols()
+    return any(
+        counts_size(n.op) and graph.types[n.outputs[0]].symbols() - names for n in graph.nodes
+    )
+
+
 def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
     """Graph inputs whose values set shapes: small integer tensors that type rules ask for.
 
@@ -410,7 +461,8 @@ def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
         sources = frozenset().union(
             *(from_input.get(v, frozenset()) for v in node.inputs if v is not None)
         )
-        dynamic = any(not t.symbols() <= symbols for t in graph.output_types(node))
+        inherited = symbols.union(*(t.symbols() for t in graph.input_types(node) if t is not None))
+        dynamic = any(not t.symbols() <= inherited for t in graph.output_types(node))
         if dynamic:
             data = None if node.op.kind in ("Range", "ConstantOfShape") else node.inputs[0]
             defining |= {
@@ -418,7 +470,8 @@ def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
                 for v in node.inputs
                 if v in graph.inputs and _sets_shapes(graph.types[v]) and v != data
             }
-            if len(node.inputs) and not any(v in defining for v in node.inputs):
+            asks = bool(node.inputs) and not counts_size(node.op)  # else all of its data decide
+            if asks and not any(v in defining for v in node.inputs):
                 defining |= {v for v in sources if _sets_shapes(graph.types[v])}
         for output in node.outputs:
             from_input[output] = sources if _sets_shapes(graph.types[output]) else frozenset()

@@ -10,21 +10,27 @@ import dataclasses
 import gc
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from verax.base import memory
+from verax.base.collector import collector_paused
 from verax.base.errors import UnsupportedError
-from verax.base.forks import on_fork
 from verax.base.lazy import deferred
-from verax.base.printing import OneLine
 from verax.base.settings import Settings
 from verax.compiler.artifacts.cache import RECORD, ProgramCache, entry_name, is_cached
 from verax.compiler.artifacts.saved_program import calls_of
 from verax.compiler.kernels.target import Target
-from verax.ir.assumptions import Assumptions, NotOpenError, assumed_sizes, assuming, assumptions
+from verax.compiler.specialized import Specialized, Translation, largest_value
+from verax.ir.assumptions import (
+    Assumptions,
+    NotOpenError,
+    assumed_sizes,
+    assuming,
+    assumptions,
+    counts_open,
+)
 from verax.ir.deferred import DeferredGraph, release
 from verax.ir.deferred import with_symbols as open_graph
 from verax.ir.dim import symbol
@@ -33,12 +39,8 @@ from verax.ir.types import TensorType
 from verax.records.plan import Plan
 from verax.records.recipe import Recipe
 from verax.reference.evaluate import evaluate_node
-from verax.reference.sizes import output_bytes
 from verax.runtime.foreign_program import load_program
-from verax.runtime.open_sizes import OpenSizes, SizedProgram
-from verax.runtime.program import Program
 from verax.runtime.program_binary import ProgramBinary
-from verax.runtime.state_buffers import StateBuffers, state_buffers_of
 
 if TYPE_CHECKING:
     from verax.compiler.artifacts.notes import notes_of
@@ -46,9 +48,9 @@ if TYPE_CHECKING:
     from verax.compiler.pipeline.recipe import follow, network_hash, recipe_of, require_same
     from verax.compiler.place.calls import ScheduleOf
     from verax.compiler.place.program import LoweredProgram, lower
+    from verax.compiler.plan.choice import counts_size
     from verax.compiler.plan.steps import Decisions
     from verax.compiler.tune.lookup import ScheduleLookup, Tuned
-    from verax.records.trace import Trace
 
     decisions_of = Decisions.of
 else:  # what makes programs: one from the cache starts without it
@@ -60,129 +62,8 @@ else:  # what makes programs: one from the cache starts without it
     recipe_of = deferred("verax.compiler.pipeline.recipe:recipe_of")
     require_same = deferred("verax.compiler.pipeline.recipe:require_same")
     lower = deferred("verax.compiler.place.program:lower")
+    counts_size = deferred("verax.compiler.plan.choice:counts_size")
     decisions_of = deferred("verax.compiler.plan.steps:Decisions.of")
-
-MANY_BYTES = 16 << 20
-"""Of constants that passes rewrote: fewer are held for whoever asks how a program was made."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Translation:
-    """What the passes and the lowering made. changes: what passes did that may change numbers.
-    tuning: see `Plan`."""
-
-    graph: Graph
-    lowered: LoweredProgram
-    trace: Trace
-    changes: tuple[Change, ...]
-    tuning: str = ""
-
-
-MOST_BUFFERS = 4
-"""Sets of sizes for which a program that serves many keeps buffers of state."""
-
-
-class Specialized(OneLine):
-    """One program with the graph that it was made from.
-
-    source: the graph before the passes; network: its hash, "" if it was not needed; cached_notes:
-    those of a program that was not made but found in the cache. How such a one came about is found
-    out by making it again when somebody asks.
-    """
-
-    def __init__(
-        self,
-        source: Graph,
-        binary: ProgramBinary,
-        program: Program,
-        plan: Plan,
-        translate: Callable[[], Translation],
-        network: str = "",
-        cached_notes: dict[str, Any] | None = None,
-    ) -> None:
-        self.source, self.binary, self.program, self.plan = source, binary, program, plan
-        self.inputs = tuple(s.name for s in binary.inputs)
-        self.network, self.cached_notes, self._translate = network, cached_notes, translate
-        self._notes = cached_notes
-        self._state_buffers: dict[tuple[int, ...], StateBuffers | None] = {}
-
-    def _brief(self) -> str:
-        return f"{self.source.name}; {self.plan._brief()}"
-
-    @property
-    def open_sizes(self) -> OpenSizes:
-        """Of a program that serves many sizes."""
-        assert self.binary.open_sizes is not None
-        return self.binary.open_sizes
-
-    @cached_property
-    def state_buffers(self) -> StateBuffers | None:
-        """Runs that go on from one another, if the network remembers anything."""
-        return state_buffers_of(self.program)
-
-    def state_buffers_for(self, sized: SizedProgram | None) -> StateBuffers | None:
-        """The same of a program that serves many sizes, for these."""
-        if sized is None:
-            return self.state_buffers
-        buffers = self._state_buffers.pop(sized.sizes, None) or state_buffers_of(
-            self.program, sized
-        )
-        self._state_buffers[sized.sizes] = buffers
-        if len(self._state_buffers) > MOST_BUFFERS:
-            del self._state_buffers[next(iter(self._state_buffers))]
-        return buffers
-
-    @cached_property
-    def translation(self) -> Translation:
-        return self._translate()
-
-    def release_translation(self) -> None:
-        """Forget how it was made, where that holds many rewritten constants, and what it was made
-        from, where that can be had again: the program has them packed. Who asks afterwards has it
-        made again."""
-        translation: Translation | None = self.__dict__.get("translation")
-        if translation is not None:
-            graphs = (translation.graph, translation.lowered.graph)
-            arrays = {id(a): a for graph in graphs for a in graph.constants.values()}
-            stays = not isinstance(self.source, DeferredGraph)
-            held_by_source = set(map(id, self.source.constants.values())) if stays else set()
-            if sum(a.nbytes for i, a in arrays.items() if i not in held_by_source) > MANY_BYTES:
-                del self.__dict__["translation"]
-        release(self.source)
-
-    @property
-    def graph(self) -> Graph:
-        """After the passes."""
-        return self.translation.graph
-
-    @property
-    def lowered(self) -> LoweredProgram:
-        return self.translation.lowered
-
-    @property
-    def lowered_graph(self) -> Graph:
-        """What `graph` became for the target; steps on the reference count its nodes."""
-        return self.lowered.graph
-
-    @property
-    def trace(self) -> Trace:
-        return self.translation.trace
-
-    def recipe(self, settings: Settings) -> Recipe:
-        """What decides its numbers, given the settings that it was made with."""
-        if self._notes is not None:
-            return Recipe.from_json(self._notes["recipe"])
-        translation = self.translation
-        return recipe_of(
-            self.source, translation.graph, translation.changes, settings, self.network
-        )
-
-    def notes(self, settings: Settings) -> dict[str, Any]:
-        """What is written beside it in a file. A recipe is for known sizes."""
-        if self._notes is None:
-            recipe = None if self.binary.open_sizes is not None else self.recipe(settings)
-            self._notes = notes_of(self, settings.opt_level, recipe)
-        return self._notes
 
 
 class Specializer:
@@ -290,14 +171,17 @@ class Specializer:
             gc.collect()  # what made a program refers to itself, and to constants
             memory.give_back()
 
-    def specialize_open(self, graph: Graph, sizes: Mapping[str, int]) -> Specialized | None:
+    def specialize_open(
+        self, graph: Graph, sizes: Mapping[str, int], counts: Mapping[str, int] | None = None
+    ) -> Specialized | None:
         """The program of `graph` for all sizes of its symbols that decide as `sizes` do; None where
-        some node has no kernel that reads sizes at run time."""
-        with self._assuming(sizes) as assumed:
+        some node has no kernel that reads sizes at run time.
+
+        counts: sizes that data decided in a run that it shall serve, by their names."""
+        with self._assuming(sizes, counts) as assumed:
             try:
-                opened = open_graph(graph, {n: symbol(d) for n, d in zip(sizes, assumed.sizes)})
-                _require_sizes_from(opened, assumed.sizes)
-                return self._compile(opened, sizes=sizes)
+                opened = _opened(graph, sizes, assumed)
+                return self._compile(opened, assumed=assumed)
             except NotOpenError:
                 return None
 
@@ -307,33 +191,55 @@ class Specializer:
             key = self._open_key(graph, index)
             self._cache.keep_program(key, specialized.binary, specialized.notes(self.settings))
 
-    def cached_open(self, graph: Graph, index: int, sizes: Mapping[str, int]) -> Specialized | None:
+    def cached_open(
+        self,
+        graph: Graph,
+        index: int,
+        sizes: Mapping[str, int],
+        counts: Mapping[str, int] | None = None,
+    ) -> Specialized | None:
         """The program for many sizes of `graph` that was kept as its number `index`, if there is
-        one. sizes: of its symbols. Raises `NotServedError` where it does not serve them."""
+        one. sizes: of its symbols; counts: of those that data decide, as far as they are known.
+        Raises `NotServedError` where it does not serve the sizes."""
         if self._cache is None:
             return None
         with memory.limited(self.settings.memory or None):
             entry = self._cache.program(self._open_key(graph, index), tuple(sizes.values()))
         if entry is None or entry[0].open_sizes is None:
             return None
-        with self._assuming(sizes) as assumed:
-            opened = open_graph(graph, {n: symbol(d) for n, d in zip(sizes, assumed.sizes)})
-            return self._from_cache_entry(entry, opened, "", sizes)
+        with self._assuming(sizes, counts) as assumed:
+            try:  # without a look at the nodes, which may not have been read
+                opened = _with_symbols(graph, sizes, assumed)
+            except NotOpenError:  # where a program was made for other sizes
+                return None
+            return self._from_cache_entry(entry, opened, "", assumed)
 
     def _open_key(self, graph: Graph, index: int) -> str:
         return self._key_with(graph, {}, {"open": np.array(index).tobytes()})[1]
 
     @contextlib.contextmanager
-    def _assuming(self, sizes: Mapping[str, int]) -> Iterator[Assumptions]:
-        """Sizes of the symbols "d0", "d1", ... that stand for those named."""
-        assumed = Assumptions({f"d{i}": size for i, size in enumerate(sizes.values())})
+    def _assuming(
+        self, sizes: Mapping[str, int], counts: Mapping[str, int] | None
+    ) -> Iterator[Assumptions]:
+        """Sizes of the symbols "d0", "d1", ... that stand for those named; counts of those that
+        data decide, as far as they are known."""
+        in_order = {f"d{i}": size for i, size in enumerate(sizes.values())}
+        assumed = Assumptions(in_order, counts=counts or {})
         with memory.limited(self.settings.memory or None), assuming(assumed):
             yield assumed
 
-    def _translate_again(self, graph: Graph, sizes: Mapping[str, int] | None) -> Translation:
-        """How the program of `graph` comes about; sizes: that are assumed of it, if it is open."""
-        with contextlib.nullcontext() if sizes is None else self._assuming(sizes):
-            return self._translate(graph)
+    def _translation_of(
+        self, graph: Graph, assumed: Assumptions | None
+    ) -> Callable[[], Translation]:
+        """How the program of `graph` comes about, when it is asked; assumed: of its sizes, if it is
+        open."""
+        fresh = None if assumed is None else assumed.renewed()
+
+        def translate() -> Translation:
+            with memory.limited(self.settings.memory or None), assuming(fresh and fresh.renewed()):
+                return self._translate(graph)
+
+        return translate
 
     def lower(self, specialized: Specialized, *, separate: bool = False) -> LoweredProgram:
         """The same program made again with measured schedules. separate: one native function per
@@ -360,12 +266,14 @@ class Specializer:
         entry: tuple[ProgramBinary, dict[str, Any]] | None,
         graph: Graph,
         network: str,
-        sizes: Mapping[str, int] | None = None,
+        assumed: Assumptions | None = None,
     ) -> Specialized | None:
         """The specialized program of a cache entry; None without an entry."""
         if entry is None:
             return None
         binary, notes = entry
+        at = notes.get("largest_at", "")
+        memory.require(notes.get("largest", 0), "what this node gives", at)
         if self._required_recipe is not None:
             require_same(self._required_recipe, Recipe.from_json(notes["recipe"]))
         program = load_program(
@@ -381,7 +289,7 @@ class Specializer:
             binary,
             program,
             plan,
-            lambda: self._translate_again(graph, sizes),
+            self._translation_of(graph, assumed),
             network,
             notes,
         )
@@ -390,9 +298,9 @@ class Specializer:
         self,
         graph: Graph,
         network: str = "",
-        sizes: Mapping[str, int] | None = None,
+        assumed: Assumptions | None = None,
     ) -> Specialized:
-        settings = self.settings
+        settings, translate = self.settings, self._translation_of(graph, assumed)
         translation = self._translate(graph)
         if settings.require_native:
             _require_native(translation.lowered)
@@ -409,17 +317,16 @@ class Specializer:
             translation.trace.refused,
             translation.lowered.choices,
         )
-        specialized = Specialized(
-            graph, binary, program, plan, lambda: self._translate_again(graph, sizes), network
-        )
+        specialized = Specialized(graph, binary, program, plan, translate, network)
         specialized.translation = translation
         return specialized
 
     def _translate(self, graph: Graph) -> Translation:
         settings = self.settings
-        with _collector_paused():
+        with collector_paused():
             changes: list[Change] = []
-            optimized, trace = run_passes(graph, settings, changes)
+            with counts_open():
+                optimized, trace = run_passes(graph, settings, changes)
             if assumptions() is None:
                 _require_memory(optimized)
             if self._required_recipe is not None:
@@ -431,25 +338,43 @@ class Specializer:
 
 
 def _require_memory(graph: Graph) -> None:
-    """Raises `InputError` where a node gives more than may be had, before it is compiled. After the
-    passes: the scores of an attention are stored by none of its kernels."""
+    """Raises `InputError` where a node gives more than may be had, before it is compiled."""
+    size, location = largest_value(graph)
+    memory.require(size, "what this node gives", location)
+
+
+def _opened(graph: Graph, sizes: Mapping[str, int], assumed: Assumptions) -> Graph:
+    """The network over the symbols of `assumed`, which stand for those named. Raises `NotOpenError`
+    where the size of some value is not known when it is needed."""
+    opened = _with_symbols(graph, sizes, assumed)
+    _require_sizes_known(opened, assumed)
+    return opened
+
+
+def _with_symbols(graph: Graph, sizes: Mapping[str, int], assumed: Assumptions) -> Graph:
+    return open_graph(graph, {n: symbol(d) for n, d in zip(sizes, assumed.sizes)})
+
+
+def _require_sizes_known(graph: Graph, assumed: Assumptions) -> None:
+    """Raises `NotOpenError` where a size follows from data and no kernel counts it, or in a way
+    that is not written."""
+    defined = assumed.sizes.keys() - assumed.counted.keys()
     for node in graph.nodes:
-        size = output_bytes(graph.output_types(node))
-        memory.require(size, "what this node gives", node.place)
-
-
-def _require_sizes_from(graph: Graph, sizes: Mapping[str, int]) -> None:
-    """Raises `NotOpenError` where a size follows from data, or in a way that is not written."""
-    for value, type_ in graph.types.items():
-        if not type_.symbols() <= sizes.keys():
-            raise NotOpenError(f"the sizes of {value}, {type_}, do not follow from the inputs'")
+        for value in node.outputs:
+            names = graph.types[value].symbols()
+            if not names <= defined and counts_size(node.op):
+                defined |= names & assumed.counted.keys()
+            if not names <= defined:
+                type_ = graph.types[value]
+                raise NotOpenError(f"the sizes of {value}, {type_}, do not follow from the inputs'")
 
 
 def _arena_bytes(binary: ProgramBinary) -> int:
     """Of a program for many sizes, for those that it was made for."""
     if binary.open_sizes is None:
         return binary.arena_bytes
-    return binary.open_sizes.at(tuple(assumed_sizes().values())).arena_bytes
+    sizes = tuple(assumed_sizes().values())[: len(binary.open_sizes.symbols)]
+    return binary.open_sizes.at(sizes).arena_bytes
 
 
 def _require_native(lowered: LoweredProgram) -> None:
@@ -460,35 +385,6 @@ def _require_native(lowered: LoweredProgram) -> None:
             f"no kernel takes {slow[0]}{more}",
             next_step="compile without require_native, and see exe.plan for all of them",
         )
-
-
-_pauses = 0
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Without the cycle collector: an IR of a million live objects costs it a fifth of the time."""
-    global _pauses
-    was_on = gc.isenabled()
-    gc.disable()
-    _pauses += was_on
-    try:
-        yield
-    finally:
-        if was_on:
-            _pauses -= 1
-            gc.enable()
-
-
-def _end_pauses() -> None:
-    """In a forked child: the thread that would end the pause does not exist."""
-    global _pauses
-    if _pauses:
-        gc.enable()
-    _pauses = 0
-
-
-on_fork(_end_pauses)
 
 
 def reference_call(graph: Graph) -> Any:

@@ -28,7 +28,8 @@ from verax.compiler.kernels.registry import Schedule, Spec, admits, stages
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.calls import KernelCall
 from verax.compiler.place.program import LoweredProgram
-from verax.compiler.specialize import Specialized, reference_call
+from verax.compiler.specialize import reference_call
+from verax.compiler.specialized import Specialized
 from verax.compiler.tune.history import ChosenSchedule, History, chosen_line
 from verax.compiler.tune.host import Host
 from verax.compiler.tune.kernel_bench import Bench, KernelBench, Workload, nanoseconds

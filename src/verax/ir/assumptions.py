@@ -10,6 +10,7 @@ under them, for fewer of them.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -27,6 +28,9 @@ class Polynomial(Protocol):
     def lowest(self) -> int | None: ...
 
     def highest(self) -> int | None: ...
+
+    @property
+    def names(self) -> frozenset[str]: ...
 
     def __sub__(self, other: int) -> Any: ...
 
@@ -46,31 +50,68 @@ class NotOpenError(GraphError):
 
 @dataclass(frozen=True)
 class Condition:
-    """`difference` stands in `relation` to zero."""
+    """`difference` stands in `relation` to zero. elements: how many are computed by what rests on
+    it; it need not hold where there are none. None: it has to hold always."""
 
     difference: Polynomial
     relation: str
+    elements: Polynomial | None = None
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """Whether it does for these sizes of symbols."""
+        if self.elements is not None and self.elements.value(sizes) == 0:
+            return True
         return RELATIONS[self.relation](self.difference.value(sizes))
 
     def __str__(self) -> str:
-        return f"{self.difference} {self.relation} 0"
+        unless = "" if self.elements is None else f" unless {self.elements} == 0"
+        return f"{self.difference} {self.relation} 0{unless}"
+
+
+TYPICAL_COUNT = 37
+"""What is assumed of a count that only data decide, until a run has counted: a number that hardly
+any other size is, nor a multiple of a vector's length."""
 
 
 @dataclass
 class Assumptions:
-    """sizes: of every symbol, at least 1. conditions: what was decided by them, in order, with the
-    line of code that asked first, if `traced`."""
+    """sizes: of every symbol, at least 1; those that data decide follow as they are met, as
+    `counts` has them by name. conditions: what was decided by them, in order, with the line of code
+    that asked first, if `traced`. counted: the name that type rules gave to a size that data
+    decide, by its symbol. elements: see `while_there_are`; counts_are_open: see `counts_open`."""
 
-    sizes: Mapping[str, int]
+    sizes: dict[str, int]
     traced: bool = False
     conditions: dict[Condition, str] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    counted: dict[str, str] = field(default_factory=dict)
+    elements: Polynomial | None = None
+    counts_are_open: bool = False
+
+    def counted_symbol(self, name: str) -> str:
+        """The symbol of a size that data decide, which type rules call `name`."""
+        for symbol, counted_name in self.counted.items():
+            if counted_name == name:
+                return symbol
+        new = f"d{len(self.sizes)}"
+        self.sizes[new] = max(1, self.counts.get(name, TYPICAL_COUNT))
+        self.counted[new] = name
+        return new
+
+    def renewed(self) -> Assumptions:
+        """The same sizes, of which nothing has been decided yet."""
+        return dataclasses.replace(
+            self, sizes=dict(self.sizes), counted=dict(self.counted), conditions={}, elements=None
+        )
+
+    def is_counted(self, dim: object) -> bool:
+        """Whether data decide what `dim` is."""
+        names: frozenset[str] = getattr(dim, "names", frozenset())
+        return not self.counted.keys().isdisjoint(names)
 
     def require(self, difference: Polynomial, relation: str) -> None:
         """What follows holds only if `difference` stands in `relation` to zero."""
-        condition = Condition(difference, relation)
+        condition = Condition(difference, relation, self.elements)
         if condition not in self.conditions:
             self.conditions[condition] = _asked_at() if self.traced else ""
 
@@ -95,7 +136,9 @@ class Assumptions:
         return answer
 
     def as_int(self, dim: Polynomial) -> int:
-        """`dim` as a number, which it has to stay."""
+        """`dim` as a number, which it has to stay. Raises `NotOpenError` where data decide it."""
+        if self.is_counted(dim):
+            raise NotOpenError(f"the size {dim}, which data decide, is needed as a number")
         value = dim.value(self.sizes)
         self.require(dim - value, "==")
         return value
@@ -107,6 +150,29 @@ _current: ContextVar[Assumptions | None] = ContextVar("assumptions", default=Non
 def assumptions() -> Assumptions | None:
     """Those that hold here; None where sizes are open."""
     return _current.get()
+
+
+def deciding(*dims: object) -> Assumptions | None:
+    """Those that decide what these numbers and dimensions are; None where one is open."""
+    assumed = _current.get()
+    if assumed is not None and assumed.counts_are_open and any(map(assumed.is_counted, dims)):
+        return None
+    return assumed
+
+
+@contextlib.contextmanager
+def counts_open() -> Iterator[None]:
+    """Sizes that data decide are open inside, as they are where nothing is assumed: what decides
+    numbers is decided alike, whether kernels count or the reference does."""
+    assumed = _current.get()
+    if assumed is None:
+        yield
+        return
+    assumed.counts_are_open = True
+    try:
+        yield
+    finally:
+        assumed.counts_are_open = False
 
 
 def assumed_sizes() -> Mapping[str, int]:
@@ -124,6 +190,35 @@ def assuming(assumed: Assumptions | None) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+def is_counted(*dims: object) -> bool:
+    """Whether data decide what one of these numbers and dimensions is."""
+    assumed = _current.get()
+    return assumed is not None and bool(assumed.counted) and any(map(assumed.is_counted, dims))
+
+
+@contextlib.contextmanager
+def while_there_are(elements: object) -> Iterator[None]:
+    """Conditions that are recorded inside need not hold where there are no `elements`, a number or
+    a dimension: nothing that rests on them is then computed. None: they have to hold always."""
+    assumed = _current.get()
+    if assumed is None:
+        yield
+        return
+    before = assumed.elements
+    assumed.elements = elements if assumed.is_counted(elements) else None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        assumed.elements = before
+
+
+def require_nonzero(elements: object) -> None:
+    """What follows holds only if there are any `elements`, a number or a dimension."""
+    assumed = _current.get()
+    if assumed is not None and assumed.is_counted(elements):
+        assumed.require(elements, "!=")  # type: ignore[arg-type]
 
 
 def _asked_at() -> str:

@@ -20,14 +20,10 @@ from numbers import Integral
 from typing import ClassVar, Union
 
 from verax.base.errors import GraphError
-from verax.ir.assumptions import assumptions
+from verax.ir.assumptions import assumptions, deciding, is_counted
+from verax.ir.dim_limits import MAX_DEGREE, MAX_DEPTH, MAX_TERMS, MAX_WRITTEN, require_bounded
 
 DimLike = Union[int, "Dim"]
-
-MAX_TERMS, MAX_DEGREE, MAX_DEPTH, MAX_WRITTEN = 4096, 64, 64, 1 << 14
-"""Of an expression: terms, factors in one of them, divisions inside of divisions, symbols and
-operations when it is written out. Sizes of real networks have a dozen terms; a small file could ask
-for any number: what stands twice in each of its divisions is written 2**depth times."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,12 @@ class Symbol:
     name: str
     depth: ClassVar[int] = 0
     written: ClassVar[int] = 1
-    lower_bound: ClassVar[int] = 1
+
+    @property
+    def lower_bound(self) -> int:
+        """Inputs have at least one element per axis; of what is counted there may be none."""
+        assumed = assumptions()
+        return int(assumed is None or self.name not in assumed.counted)
 
     def value(self, sizes: Mapping[str, int]) -> int:
         return sizes[self.name]
@@ -131,11 +132,11 @@ class Dim:
                 return True
         elif not isinstance(other, int | Integral):  # NumPy's, too
             return NotImplemented
-        assumed = assumptions()
-        if assumed is None:
+        if assumptions() is None:
             return False
         difference = self - (other if isinstance(other, Dim) else int(other))
-        return difference == 0 if isinstance(difference, int) else assumed.is_zero(difference)
+        assumed = deciding(difference)
+        return assumed is not None and equal(difference, 0)
 
     def __lt__(self, other: DimLike) -> bool:
         return less(self, other)
@@ -171,8 +172,8 @@ class Dim:
         return (-self) + other
 
     def __mul__(self, other: DimLike) -> DimLike:
-        _bounded(len(self.terms) * len(_terms(other)), MAX_TERMS)
-        _bounded(_degree(self) + _degree(other), MAX_DEGREE)
+        require_bounded(len(self.terms) * len(_terms(other)), MAX_TERMS)
+        require_bounded(_degree(self) + _degree(other), MAX_DEGREE)
         terms: dict[Monomial, int] = {}
         for left, a in self.terms:
             for right, b in _terms(other):
@@ -216,7 +217,7 @@ class Dim:
         return other / int(self)
 
     def __int__(self) -> int:
-        assumed = assumptions()
+        assumed = deciding(self)
         if assumed is None:
             raise UndecidedError(f"the dimension {self} is not known yet")
         return assumed.as_int(self)
@@ -234,6 +235,11 @@ class Dim:
                 factor *= atom.value(sizes) ** power
             total += factor
         return total
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Of its symbols."""
+        return symbols(self)
 
     def lowest(self) -> int | None:
         """A number that it is never below, for sizes of 1 and more; None where none is seen."""
@@ -270,8 +276,19 @@ def _lowest(terms: tuple[tuple[Monomial, int], ...], sign: int) -> int | None:
     for monomial, factor in terms:
         if factor * sign < 0 and monomial:
             return None
+        if any(_may_be_negative(atom) for atom, _ in monomial):
+            return None
         total += factor * sign * prod(atom.lower_bound for atom, _ in monomial)
     return total
+
+
+def _may_be_negative(atom: Atom) -> bool:
+    """Whether a division or a maximum may be, as of n - 1 where nothing was counted."""
+    if isinstance(atom, Symbol):
+        return False
+    sides = (atom.left, atom.right) if isinstance(atom, Maximum) else (atom.numerator,)
+    lows = (d if isinstance(d, int) else d.lowest() for d in sides)
+    return is_counted(*sides) and not any(low is not None and low >= 0 for low in lows)
 
 
 def _terms(dim: DimLike) -> tuple[tuple[Monomial, int], ...]:
@@ -288,18 +305,10 @@ def _make(terms: Mapping[Monomial, int]) -> DimLike:
         return 0
     if list(nonzero) == [()]:
         return nonzero[()]
-    _bounded(len(nonzero), MAX_TERMS)
-    _bounded(sum(map(_length, nonzero)), MAX_WRITTEN)
+    require_bounded(len(nonzero), MAX_TERMS)
+    require_bounded(sum(map(_length, nonzero)), MAX_WRITTEN)
     # Symbols first, the constant last: "n + 1", not "1 + n".
     return Dim(tuple(sorted(nonzero.items(), key=lambda item: (not item[0], str(item[0])))))
-
-
-def _bounded(length: int, limit: int) -> None:
-    """Raises `GraphError` for what no real network has."""
-    if length > limit:
-        raise GraphError(
-            "an expression of dimensions is absurdly long", next_step="give sizes with --shape"
-        )
 
 
 def _degree(dim: DimLike) -> int:
@@ -320,9 +329,9 @@ def _length(monomial: Monomial) -> int:
 def _nested(*dims: DimLike) -> tuple[int, int]:
     """Depth and length of an atom that is made of `dims`."""
     depth = 1 + max(map(_depth, dims))
-    _bounded(depth, MAX_DEPTH)
+    require_bounded(depth, MAX_DEPTH)
     written = 1 + sum(_length(monomial) for dim in dims for monomial, _ in _terms(dim))
-    _bounded(written, MAX_WRITTEN)
+    require_bounded(written, MAX_WRITTEN)
     return depth, written
 
 
@@ -421,7 +430,7 @@ class UndecidedError(GraphError):
 
 def is_known(dim: object) -> bool:
     """Whether a dimension is a number, or stands for one where sizes are assumed."""
-    return isinstance(dim, int) or (isinstance(dim, Dim) and assumptions() is not None)
+    return isinstance(dim, int) or (isinstance(dim, Dim) and deciding(dim) is not None)
 
 
 def same(left: DimLike, right: DimLike) -> bool:
@@ -429,12 +438,6 @@ def same(left: DimLike, right: DimLike) -> bool:
     if isinstance(left, int) or isinstance(right, int):
         return isinstance(left, int) and isinstance(right, int) and left == right
     return left.terms == right.terms
-
-
-def broadcasts(size: DimLike, to: DimLike) -> bool:
-    """Whether an axis of `size` is repeated to `to`, or is it; where neither is one expression,
-    decided by sizes as `==` is."""
-    return same(size, 1) or same(size, to) or size == 1 or size == to
 
 
 def evaluated(dim: DimLike, sizes: Mapping[str, int]) -> int:
@@ -448,7 +451,7 @@ def less(left: DimLike, right: DimLike) -> bool:
     difference = right - left
     if isinstance(difference, int):
         return difference > 0
-    assumed = assumptions()
+    assumed = deciding(difference)
     if assumed is not None:
         return assumed.is_negative(difference * -1)  # type: ignore[arg-type]
     factors = [f for _, f in difference.terms]
@@ -467,7 +470,7 @@ def equal(left: DimLike, right: DimLike) -> bool:
     difference = left - right
     if isinstance(difference, int):
         return difference == 0
-    assumed = assumptions()
+    assumed = deciding(difference)
     if assumed is not None:
         return assumed.is_zero(difference)
     for a, b in ((left, right), (right, left)):

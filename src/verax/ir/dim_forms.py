@@ -1,4 +1,4 @@
-"""Dimensions in other forms: text read as a dimension, and dimensions of other sizes."""
+"""Dimensions in other forms: text read as a dimension, dimensions of other sizes, repeated ones."""
 
 from __future__ import annotations
 
@@ -15,8 +15,15 @@ from verax.ir.dim import (
     ceildiv,
     floordiv,
     maximum,
+    same,
     symbol,
 )
+
+
+def broadcasts(size: DimLike, to: DimLike) -> bool:
+    """Whether an axis of `size` is repeated to `to`, or is it; where neither is one expression,
+    decided by sizes as `==` is."""
+    return same(size, 1) or same(size, to) or size == 1 or size == to
 
 
 def substitute(dim: DimLike, values: Mapping[str, DimLike]) -> DimLike:

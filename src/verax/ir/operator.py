@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, dataclass_tr
 import numpy as np
 
 from verax.base.errors import GraphError
+from verax.ir.assumptions import assumptions
 from verax.ir.dim import DimLike, symbol
 from verax.ir.gains import Gain, InputGain
 from verax.ir.types import HALVES, DType, TensorType
@@ -66,7 +67,8 @@ class Inference:
         """A new symbol for a size that only running can tell (NonZero, unknown Reshape, ...)."""
         self._fresh += 1
         name = "".join(c if c.isalnum() else "_" for c in self.place) or "node"
-        return symbol(f"_{name}.{hint}{self._fresh}")
+        new, assumed = f"_{name}.{hint}{self._fresh}", assumptions()
+        return symbol(new if assumed is None else assumed.counted_symbol(new))
 
     def once(self, key: Hashable, find: Callable[[], T]) -> T:
         """What `find` gives, found once: types and contents are asked for one after the other."""

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from verax.base.errors import GraphError, UnsupportedError
-from verax.ir.assumptions import assumptions
+from verax.ir.assumptions import deciding
 from verax.ir.dim import DimLike, product, same, symbols
 from verax.ir.dim_forms import parse_dim, substitute
 
@@ -142,10 +142,7 @@ class TensorType:
     @property
     def is_static(self) -> bool:
         """Whether every dimension is a number, or stands for one (`assumptions`)."""
-        for d in self.dims:
-            if not isinstance(d, int):
-                return assumptions() is not None
-        return True
+        return all(isinstance(d, int) or deciding(d) is not None for d in self.dims)
 
     @property
     def is_fixed(self) -> bool:

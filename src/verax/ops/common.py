@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.ir.assumptions import assumptions
+from verax.ir.assumptions import deciding
 from verax.ir.dim import DimLike, is_known, maximum, same
 from verax.ir.operator import Evaluation, Inference
 from verax.ir.types import DType, TensorType
@@ -50,7 +50,7 @@ def broadcast_dims(ctx: Inference, shapes: Sequence[tuple[DimLike, ...]]) -> tup
     symbols give the larger one: they must be equal, or one of them 1.
     """
     rank = max((len(s) for s in shapes), default=0)
-    if assumptions() is not None:
+    if deciding(*(d for s in shapes for d in s)) is not None:
         columns = ([s[axis] for s in shapes if len(s) >= -axis] for axis in range(-rank, 0))
         return tuple(_broadcast(ctx, sizes) for sizes in columns)
     result: list[DimLike] = []

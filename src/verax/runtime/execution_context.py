@@ -6,6 +6,7 @@ import collections
 import ctypes
 import itertools
 import operator
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -14,7 +15,13 @@ import numpy as np
 from verax.base import memory
 from verax.base.arrays import address_writer
 from verax.base.errors import InputError
-from verax.runtime.arguments import ArraySpec, add_outputs, contiguous_if_exact, types_of
+from verax.runtime.arguments import (
+    ArraySpec,
+    add_outputs,
+    contiguous_if_exact,
+    types_of,
+)
+from verax.runtime.counted_sizes import CountedStage, CountsNotServedError
 from verax.runtime.engine import LoadedObject
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program_binary import (
@@ -27,6 +34,7 @@ from verax.runtime.program_binary import (
     Scheduled,
     Segment,
     Signature,
+    SizeStep,
 )
 from verax.runtime.python_steps import BoundCount, BoundPython, PythonCall
 from verax.runtime.threads import ThreadPool
@@ -73,12 +81,19 @@ class ExecutionContext:
         self._input_specs, self._output_specs = types_of(binary.inputs), types_of(binary.outputs)
         self._sized: SizedProgram | None = None
         self.kept_bytes = binary.kept_bytes
+        open_sizes = binary.open_sizes
+        self._lacks_sizes = open_sizes is not None
+        counted_count = 0 if open_sizes is None else len(open_sizes.counted)
+        self._table = np.zeros(0, np.int64)
+        self._sizes = [0] * (0 if open_sizes is None else open_sizes.size_count)
+        self._ends = [0] * (counted_count + 1)  # of the arena, with so many counts; -1: not yet
+        self._zeros: list[list[tuple[int, int]]] = [[] for _ in range(counted_count)]
         status_bytes = 4 * len(binary.checks)
         self.arena = aligned_zeros(max(binary.arena_bytes, status_bytes))
         self._pool_is_lost = False
         self.pool_handle: int | None = None
-        self._in_flight: Sequence[np.ndarray] = ()
-        self._count = len(binary.inputs)
+        self._in_flight: Any = ()
+        self._input_count = len(binary.inputs)
         count = len(binary.inputs) + len(binary.outputs)
         self._table_slot = CTX_ARRAYS + count
         self.pointers = (ctypes.c_void_p * (self._table_slot + 1))()
@@ -89,7 +104,7 @@ class ExecutionContext:
         self._status = self.arena[: 4 * len(binary.checks)].data
         self._passed = bytes(len(self._status))
         self._schedule = [self._bind(step) for step in binary.schedule]
-        self.is_native = all(isinstance(step, Segment) for step in binary.schedule)
+        self.is_native = all(isinstance(step, Segment | SizeStep) for step in binary.schedule)
         self._argument = ctypes.byref(self.pointers)
         self.start_workers(threads)
 
@@ -97,7 +112,7 @@ class ExecutionContext:
         """Have the arena and the table for these sizes."""
         if self._sized is sized:
             return
-        self._sized = None
+        self._sized, self._lacks_sizes = None, True
         if sized.arena_bytes > self.arena.nbytes:
             self.arena = aligned_zeros(sized.arena_bytes)
         else:
@@ -108,8 +123,70 @@ class ExecutionContext:
         self.kept_bytes = max(sized.kept_bytes, len(self._passed))
         self._input_specs = with_shapes(self.binary.inputs, sized.inputs)
         self._output_specs = with_shapes(self.binary.outputs, sized.outputs)
-        self.pointers[self._table_slot] = sized.table.ctypes.data
-        self._sized = sized
+        self._table = sized.table
+        counted_sizes = self.binary.open_sizes is not None and self.binary.open_sizes.counted
+        if counted_sizes:
+            self._table = sized.table.copy()  # kernels' counts go there
+            self._sizes[:] = [*sized.sizes, *[0] * (len(self._sizes) - len(sized.sizes))]
+            self._ends[:] = [sized.arena_bytes, *[-1] * len(counted_sizes)]
+        self.pointers[self._table_slot] = self._table.ctypes.data
+        self._sized, self._lacks_sizes = sized, False
+
+    def _reserve(self, nbytes: int) -> None:
+        """Have an arena of so many bytes that holds what this one does; if there is memory, larger
+        by a quarter, so that few counts make it grow again."""
+        if nbytes > self.arena.nbytes:
+            try:
+                larger = aligned_zeros(nbytes + nbytes // 4)
+            except InputError:
+                larger = aligned_zeros(nbytes)
+            larger[: self.arena.nbytes] = self.arena
+            self.arena = larger
+            self.pointers[CTX_ARENA] = larger.ctypes.data
+            self._status = larger[: len(self._passed)].data
+
+    def _count(self, index: int, stage: CountedStage) -> None:
+        """What kernels counted becomes a size, and what follows from it is placed and allocated.
+
+        Raises `CountsNotServedError` where the code that follows is not for such a count.
+        """
+        sizes, table, counted = self._sizes, self._table, stage.counted
+        try:
+            limit = stage.limit(sizes)
+        except ArithmeticError as error:
+            raise CountsNotServedError(self._counts(index)) from error
+        at = int(table[counted.entry])
+        count = 0
+        if limit > 0:
+            count = min(max(int(self.arena[at : at + 8].view(np.int64)[0]), 0), limit)
+        if self._ends[index + 1] < 0 or sizes[counted.symbol] != count:
+            sizes[counted.symbol] = count
+            self._ends[index + 1 :] = [-1] * (len(self._ends) - index - 1)
+            if not stage.holds(sizes):
+                raise CountsNotServedError(self._counts(index + 1))
+            try:
+                values, end, self._zeros[index] = stage.layout(sizes, self._ends[index])
+                self._reserve(end)
+                table[stage.entries] = values
+            except ArithmeticError as error:
+                raise CountsNotServedError(self._counts(index + 1)) from error
+            table[counted.symbol] = count
+            self._ends[index + 1] = end
+        for start, nbytes in self._zeros[index]:
+            self.arena[start : start + nbytes] = 0
+        for slot, shape in zip(stage.outputs, stage.shapes(sizes), strict=True):
+            name, _, dtype = self._output_specs[slot]
+            arrays: list[np.ndarray] = []
+            add_outputs(arrays, [(name, shape, dtype)])
+            (array,) = arrays
+            self._in_flight[self._input_count + slot] = array
+            self.pointers[CTX_ARRAYS + self._input_count + slot] = array.ctypes.data
+
+    def _counts(self, index: int) -> dict[str, int]:
+        """The first counts by the network's names."""
+        assert self.binary.open_sizes is not None
+        counted = self.binary.open_sizes.counted[:index]
+        return {c.name: self._sizes[c.symbol] for c in counted}
 
     def start_workers(self, threads: int) -> None:
         """A pool wherever the code asks for one, if only of the caller: code in older files
@@ -132,7 +209,7 @@ class ExecutionContext:
 
     def run_if_exact(self, values: Mapping[str, Any]) -> list[np.ndarray] | None:
         """As `Program.run_if_exact`, here."""
-        if len(values) != self._count:
+        if len(values) != self._input_count or self._lacks_sizes:
             return None
         callers = contiguous_if_exact(values, self._input_specs)
         return None if callers is None else self._run(callers)
@@ -141,8 +218,13 @@ class ExecutionContext:
         """Outputs for inputs that are contiguous, to which they are added."""
         self._set_pointers(callers)
         if self.is_native:
-            self.run_prepared(self._argument, callers)
-            return callers[self._count :]
+            try:
+                self.run_prepared(self._argument, callers)
+            except CountsNotServedError:
+                self._in_flight = ()
+                self._status[:] = self._passed
+                raise
+            return callers[self._input_count :]
         outputs = self._run_steps(callers)
         self._finish()
         return outputs
@@ -177,7 +259,7 @@ class ExecutionContext:
         values: dict[str, np.ndarray] = {}
         for step in self._schedule:
             self._execute(step, values, callers)
-        outputs = callers[self._count :]
+        outputs = callers[self._input_count :]
         if self.binary.python_outputs:
             return [values.get(n, o) for n, o in zip(self.binary.python_outputs, outputs)]
         return outputs
@@ -225,6 +307,10 @@ class ExecutionContext:
             step(self._argument)
 
     def _bind(self, step: Scheduled) -> Any:
+        if isinstance(step, SizeStep):
+            assert self.binary.open_sizes is not None
+            stage = CountedStage(self.binary.open_sizes, step.counted + 1)
+            return _count_in(weakref.ref(self), step.counted, stage)
         if isinstance(step, CountedStep):
             return BoundCount(step, self.arena)
         if isinstance(step, Segment):
@@ -233,6 +319,20 @@ class ExecutionContext:
             return ctypes.CFUNCTYPE(None)(self._library.address(step.function))
         assert self._python_call is not None
         return BoundPython(step, self._python_call, self.arena, self.binary.weight_regions())
+
+
+def _count_in(
+    context: weakref.ref[ExecutionContext], index: int, stage: CountedStage
+) -> Callable[[Any], None]:
+    """A step that counts. It does not hold its context: whether anybody uses one is told by the
+    number of references to it (`Program`)."""
+
+    def count(argument: Any) -> None:
+        running = context()
+        assert running is not None
+        running._count(index, stage)
+
+    return count
 
 
 def with_shapes(

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from verax.ir.assumptions import RELATIONS
-from verax.runtime.open_sizes import ArenaBuffer, OpenSizes
+from verax.runtime.open_sizes import ArenaBuffer, CountedSize, OpenSizes
 from verax.runtime.program_binary import (
     ELEMENT_TYPES,
     CountedStep,
@@ -27,6 +27,7 @@ from verax.runtime.program_binary import (
     Scheduled,
     Segment,
     Signature,
+    SizeStep,
     State,
     Tensor,
 )
@@ -300,10 +301,16 @@ def _state(value: object, location: str) -> tuple[str, str, bool]:
     )
 
 
+def _size_step(value: object, location: str) -> SizeStep:
+    fields = members(value, location, {"kind", "counted"})
+    return SizeStep(integer(fields["counted"], f"{location}.counted"))
+
+
 STEPS: Mapping[str, Callable[[object, str], Scheduled]] = {
     "Segment": _segment,
     "PythonStep": _python_step,
     "CountedStep": _counted_step,
+    "SizeStep": _size_step,
 }
 
 
@@ -335,6 +342,11 @@ def _open_sizes(
         start=integer(fields["start"], f"{location}.start"),
         inputs=shapes("inputs", inputs),
         outputs=shapes("outputs", outputs),
+        unknown=integer(fields["unknown"], f"{location}.unknown", maximum=1 << 16),
+        counted=items(fields["counted"], f"{location}.counted", _counted_size),
+        count_conditions=items(
+            fields["count_conditions"], f"{location}.count_conditions", _count_condition
+        ),
     )
     for i, buffer in enumerate(sizes.buffers):
         if any(j >= i for j in buffer.conflicts):
@@ -350,6 +362,22 @@ def _condition(value: object, location: str) -> tuple[str, str]:
     if not isinstance(value, list) or len(value) != 2:
         raise HeaderError(f"{location} is no pair")
     return text(value[0], location), one_of(value[1], location, tuple(RELATIONS))
+
+
+def _count_condition(value: object, location: str) -> tuple[str, str, str]:
+    if not isinstance(value, list) or len(value) != 3:
+        raise HeaderError(f"{location} is not three of them")
+    return (*_condition(value[:2], location), text(value[2], location))
+
+
+def _counted_size(value: object, location: str) -> CountedSize:
+    fields = members(value, location, {f.name for f in dataclasses.fields(CountedSize)})
+    return CountedSize(
+        integer(fields["symbol"], f"{location}.symbol"),
+        text(fields["name"], f"{location}.name"),
+        text(fields["limit"], f"{location}.limit"),
+        integer(fields["entry"], f"{location}.entry"),
+    )
 
 
 def _arena_buffer(value: object, location: str) -> ArenaBuffer:
@@ -387,7 +415,7 @@ def _image(value: object) -> dict[str, Any]:
 
 _NOTES = {
     *("verax", "graph", "plan", "on_reference", "tuning", "opt_level", "nodes", "recipe"),
-    *("refused", "certificate", "options", "choices"),
+    *("refused", "certificate", "options", "choices", "largest", "largest_at"),
 }
 _NODE = {"op", "name", "inputs", "outputs", "input_types", "output_types"}
 
@@ -424,6 +452,8 @@ def _notes(value: object) -> dict[str, Any]:
         "recipe": lambda v, p: text(v, p, MAX_TEXT),
         "certificate": lambda v, p: text(v, p, MAX_TEXT),
         "options": text,
+        "largest": integer,
+        "largest_at": text,
     }
     return {name: read[name](value, f"notes.{name}") for name, value in notes.items()}
 

@@ -3,14 +3,15 @@
 Code of such a program reads sizes, offsets and numbers of work items from a table of int64, whose
 entries are expressions over the sizes of symbols "d0", "d1", ... (text as `ir.dim` has it), or the
 offsets of buffers in the arena. Buffers are placed one after the other, each in the first gap that
-those have left which live at the same time.
+those have left which live at the same time. What depends on sizes that data decide is computed when
+kernels have counted them (`counted_sizes`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from types import CodeType
 
@@ -37,10 +38,27 @@ class ArenaBuffer:
     conflicts: tuple[int, ...]
     keeps_zeros: bool = False
 
+    def conflicts_none(self, numbers: Iterable[int]) -> bool:
+        """Whether it lives when none of these earlier buffers does."""
+        return not any(n in self.conflicts for n in numbers)
+
+
+@dataclasses.dataclass(frozen=True)
+class CountedSize:
+    """A size that data decide. symbol: the number of "d5"; name: the network's; limit: what it can
+    be at most, given the sizes before it; entry: of the table, which holds where in the arena
+    kernels write it, an int64."""
+
+    symbol: int
+    name: str
+    limit: str
+    entry: int
+
 
 @dataclasses.dataclass(frozen=True)
 class SizedProgram:
-    """What is known of a program when its sizes are. table: as its code reads it."""
+    """What is known of a program when its sizes are. table: as its code reads it; what follows from
+    counted sizes is still 0 there, and as shape of an output."""
 
     sizes: tuple[int, ...]
     table: np.ndarray
@@ -57,6 +75,11 @@ class OpenSizes:
     symbols: the network's names of them, in the order of "d0", "d1", ... conditions: (difference,
     relation to zero) that have to hold for them. entries: of the table behind the sizes; "@3" is
     the offset of buffer 3. start: bytes of the arena before the buffers. inputs, outputs: shapes.
+
+    counted: the sizes that data decide, in the order in which they are counted; `unknown` symbols,
+    theirs among them, follow those of the inputs. What depends on one is computed when it is known
+    (`counted_sizes`), and only then count_conditions are looked at: (difference, relation, elements
+    without which it need not hold, or "").
     """
 
     symbols: tuple[str, ...]
@@ -66,6 +89,9 @@ class OpenSizes:
     start: int
     inputs: tuple[tuple[str, ...], ...]
     outputs: tuple[tuple[str, ...], ...]
+    unknown: int = 0
+    counted: tuple[CountedSize, ...] = ()
+    count_conditions: tuple[tuple[str, str, str], ...] = ()
 
     def serves(self, sizes: Sequence[int]) -> bool:
         """Whether the program computes the network for these sizes of its symbols."""
@@ -81,7 +107,9 @@ class OpenSizes:
         """The program for these sizes."""
         try:
             offsets, end, kept_end = self._placed(self._bytes(*sizes))
-            table = np.array([*sizes, *self._values(offsets, *sizes)], np.int64)
+            table = np.zeros(self.size_count + len(self.entries), np.int64)
+            table[: len(sizes)] = sizes
+            table[self._known_entries] = self._values(offsets, *sizes)
         except (ArithmeticError, RecursionError) as error:
             named = ", ".join(f"{name}={n}" for name, n in zip(self.symbols, sizes, strict=True))
             raise InputError(
@@ -89,65 +117,123 @@ class OpenSizes:
             ) from error
         dims = iter(self._dims(*sizes))
         inputs, outputs = (
-            tuple(tuple(next(dims) for _ in shape) for shape in shapes)
+            tuple(
+                (0,) * len(shape) if self.stage(*shape) else tuple(next(dims) for _ in shape)
+                for shape in shapes
+            )
             for shapes in (self.inputs, self.outputs)
         )
         return SizedProgram(tuple(sizes), table, end, kept_end, inputs, outputs)
 
-    def _placed(self, nbytes: Sequence[int]) -> tuple[list[int], int, int]:
-        """Offsets of the buffers; the end of the arena, and of what is kept in it."""
-        offsets: list[int] = []
-        ends: list[int] = []
+    @property
+    def size_count(self) -> int:
+        """Sizes at the front of the table."""
+        return len(self.symbols) + self.unknown
+
+    # --- what follows from which sizes
+
+    @cached_property
+    def _counted_after(self) -> dict[int, int]:
+        return {size.symbol: stage for stage, size in enumerate(self.counted, 1)}
+
+    def stage(self, *expressions: str) -> int:
+        """How many sizes have been counted when all `expressions` are known."""
+        if not self.counted:
+            return 0
+        stages = [0]
+        for text in expressions:
+            offset = OFFSET.fullmatch(text)
+            if offset is not None and int(offset[1]) < len(self.buffers):
+                stages.append(self.stage(self.buffers[int(offset[1])].nbytes))
+            else:
+                numbers = (int(n) for n in SYMBOL.findall(text))
+                stages += [self._counted_after.get(n, 0) for n in numbers]
+        return max(stages)
+
+    def entries_of(self, stage: int) -> list[int]:
+        """Numbers of the entries, among `entries`, that are known then and not before."""
+        return [i for i, text in enumerate(self.entries) if self.stage(text) == stage]
+
+    def buffers_of(self, stage: int) -> list[int]:
+        """Numbers of the buffers whose sizes are known then and not before."""
+        return [i for i, b in enumerate(self.buffers) if self.stage(b.nbytes) == stage]
+
+    @cached_property
+    def _known_entries(self) -> list[int]:
+        return [self.size_count + i for i in self.entries_of(0)]
+
+    @cached_property
+    def _known_buffers(self) -> list[int]:
+        return self.buffers_of(0)
+
+    def _placed(self, nbytes: Sequence[int]) -> tuple[dict[int, int], int, int]:
+        """Offsets of the buffers of known size; the end of the arena, and of what is kept in it."""
+        offsets: dict[int, int] = {}
+        ends: dict[int, int] = {}
         end = kept_end = self.start
-        for buffer, size in zip(self.buffers, nbytes, strict=True):
-            room = -(-size // ALIGNMENT) * ALIGNMENT + ALIGNMENT
+        for index, size in zip(self._known_buffers, nbytes, strict=True):
+            buffer = self.buffers[index]
+            room = room_of(size)
             at = kept_end
-            for begin, stop in sorted([(offsets[i], ends[i]) for i in buffer.conflicts]):
+            earlier = [(offsets[i], ends[i]) for i in buffer.conflicts if i in offsets]
+            for begin, stop in sorted(earlier):
                 if begin - at >= room:
                     break
                 at = max(at, stop)
-            offsets.append(at)
-            ends.append(at + room)
+            offsets[index] = at
+            ends[index] = at + room
             end = max(end, at + room)
             kept_end = at + room if buffer.keeps_zeros else kept_end
         return offsets, end, kept_end
 
     @cached_property
     def _differences(self) -> Callable[..., tuple[int, ...]]:
-        return self._function([difference for difference, _ in self.conditions])
+        return self.function([difference for difference, _ in self.conditions])
 
     @cached_property
     def _bytes(self) -> Callable[..., tuple[int, ...]]:
-        return self._function([buffer.nbytes for buffer in self.buffers])
+        return self.function([self.buffers[i].nbytes for i in self._known_buffers])
 
     @cached_property
     def _dims(self) -> Callable[..., tuple[int, ...]]:
-        return self._function([d for s in (*self.inputs, *self.outputs) for d in s])
+        shapes = (s for s in (*self.inputs, *self.outputs) if not self.stage(*s))
+        return self.function([d for s in shapes for d in s])
 
     @cached_property
     def _values(self) -> Callable[..., tuple[int, ...]]:
-        return self._function(self.entries, "offsets")
+        return self.function([self.entries[i] for i in self.entries_of(0)], "offsets")
 
     def require_readable(self) -> None:
         """Raise `ValueError` naming the first expression that is none over these symbols, as
-        `ir.dim` writes them."""
+        `ir.dim` writes them, or that is needed before all its sizes are counted."""
         _ = self._differences, self._bytes, self._dims, self._values
+        conditions = (e for d, _, elements in self.count_conditions for e in (d, elements or "1"))
+        sizes = [*(b.nbytes for b in self.buffers), *(d for shape in self.outputs for d in shape)]
+        self.function([*sizes, *conditions, *(c.limit for c in self.counted)], counted=True)
+        self.function(self.entries, "offsets", counted=True)
+        for stage, counted in enumerate(self.counted):
+            if self.stage(counted.limit) > stage:
+                raise ValueError(f"{counted.limit[:80]!a} is no limit of count {stage}")
 
-    def _function(self, expressions: Sequence[str], *first: str) -> Callable[..., tuple[int, ...]]:
-        """Of the sizes, and what is named `first`: the values of `expressions`."""
-        names = ", ".join([*first, *(f"d{i}" for i in range(len(self.symbols)))])
-        terms = "".join(f"{self._as_code(e)}, " for e in expressions)
+    def function(
+        self, expressions: Sequence[str], *first: str, counted: bool = False
+    ) -> Callable[..., tuple[int, ...]]:
+        """Of the sizes (`counted`: of those that data decide, too), and what is named `first`: the
+        values of `expressions`."""
+        count = self.size_count if counted else len(self.symbols)
+        names = ", ".join([*first, *(f"d{i}" for i in range(count))])
+        terms = "".join(f"{self._as_code(e, count)}, " for e in expressions)
         code = _compiled(f"lambda {names}: ({terms})")
         return eval(code, {"__builtins__": {}, "max": max, "ceildiv": _ceildiv})  # type: ignore[no-any-return]
 
-    def _as_code(self, expression: str) -> str:
-        """An expression as Python code that is nothing else."""
+    def _as_code(self, expression: str, size_count: int) -> str:
+        """An expression over so many sizes as Python code that is nothing else."""
         offset = OFFSET.fullmatch(expression)
         if offset is not None and int(offset[1]) < len(self.buffers):
             return f"offsets[{offset[1]}]"
         foreign = "".join(TOKENS.findall(expression)) != expression or "**" in expression
-        if foreign or any(int(n) >= len(self.symbols) for n in SYMBOL.findall(expression)):
-            raise ValueError(f"{expression[:80]!a} is no expression over {len(self.symbols)} sizes")
+        if foreign or any(int(n) >= size_count for n in SYMBOL.findall(expression)):
+            raise ValueError(f"{expression[:80]!a} is no expression over {size_count} sizes")
         _compiled(expression)  # alone, so that no two of them make one
         return expression
 
@@ -157,6 +243,11 @@ def _compiled(code: str) -> CodeType:
         return compile(code, "<sizes>", "eval")
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"{code[:80]!a} is no expression") from error
+
+
+def room_of(nbytes: int) -> int:
+    """Bytes that a buffer takes in the arena."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT + ALIGNMENT
 
 
 def _ceildiv(a: int, b: int) -> int:

@@ -105,7 +105,15 @@ class CountedStep:
     axis: int = 0
 
 
-Scheduled = Segment | PythonStep | CountedStep
+@dataclasses.dataclass(frozen=True)
+class SizeStep:
+    """Have a size that kernels counted, of those that data decide number `counted`, and all that
+    follows from it (`CountedSize`)."""
+
+    counted: int
+
+
+Scheduled = Segment | PythonStep | CountedStep | SizeStep
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from verax.runtime.header import HeaderError
-from verax.runtime.open_sizes import OpenSizes
+from verax.runtime.open_sizes import OFFSET, OpenSizes
 from verax.runtime.program_binary import (
     ELEMENT_TYPES,
     CountedStep,
@@ -19,6 +19,7 @@ from verax.runtime.program_binary import (
     PythonStep,
     Segment,
     Signature,
+    SizeStep,
     Tensor,
 )
 
@@ -59,10 +60,28 @@ def _check_open_sizes(binary: ProgramBinary, sizes: OpenSizes, status: int) -> N
     """Of a program for many sizes, the arena is placed for each set of them, behind its checks."""
     if sizes.start < status or binary.arena_bytes or binary.kept_bytes:
         raise HeaderError(f"its buffers begin at {sizes.start} of the arena, within its checks")
-    if not all(isinstance(step, Segment) for step in binary.schedule):
+    if not all(isinstance(step, Segment | SizeStep) for step in binary.schedule):
         raise HeaderError("a program for many sizes has a step in Python")
+    _check_counts(binary, sizes)
     if binary.state:
         raise HeaderError("a program for many sizes remembers something")
+
+
+def _check_counts(binary: ProgramBinary, sizes: OpenSizes) -> None:
+    """Sizes that data decide are counted once, in order, each behind all that it follows from."""
+    steps = [step.counted for step in binary.schedule if isinstance(step, SizeStep)]
+    if steps != list(range(len(sizes.counted))):
+        raise HeaderError(f"{len(sizes.counted)} sizes are counted by the steps {steps[:9]}")
+    _distinct((f"d{counted.symbol}" for counted in sizes.counted), "two steps count")
+    for stage, counted in enumerate(sizes.counted):
+        if not len(sizes.symbols) <= counted.symbol < sizes.size_count:
+            raise HeaderError(f"count {stage} is the size d{counted.symbol}, which is an input's")
+        index = counted.entry - sizes.size_count
+        entry = sizes.entries[index] if 0 <= index < len(sizes.entries) else ""
+        if not OFFSET.fullmatch(entry) or sizes.stage(entry) > stage:
+            raise HeaderError(f"count {stage} is at {entry[:80]!a}, which is no buffer by then")
+    if any(sizes.stage(*shape) for shape in sizes.inputs):
+        raise HeaderError("the shape of an input follows from what is counted")
 
 
 def _distinct(names: Iterable[str], message: str) -> None:

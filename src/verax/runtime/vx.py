@@ -46,7 +46,7 @@ from verax.runtime.weight_blocks import ALIGNMENT, WEIGHTS, WeightBlock, room_fo
 S = TypeVar("S")
 R = TypeVar("R")
 MAGIC = b"VERAX\x00VX"
-VERSION = 7
+VERSION = 8
 BLOCK = ".weights"
 """Ends the name of the file of a block."""
 HASHED_BY_ONE = 4 << 20

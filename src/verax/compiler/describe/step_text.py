@@ -11,9 +11,9 @@ from verax.compiler.passes.base import PassClass
 from verax.compiler.passes.remove_dead_code import remove_dead_code
 from verax.compiler.pipeline.levels import FIRST_LEVEL, PIPELINE, kinds_of
 from verax.compiler.pipeline.user_passes import with_injected
-from verax.compiler.place.calls import CountedCall, KernelCall, Native, ReferenceCall
+from verax.compiler.place.calls import CountedCall, KernelCall, Native, ReferenceCall, SizeCall
 from verax.compiler.plan.steps import STEPS
-from verax.compiler.specialize import Specialized
+from verax.compiler.specialized import Specialized
 from verax.ir.graph import Graph, Node
 from verax.ir.printer import INLINE_LIMIT, print_graph
 from verax.records.bisection import Step
@@ -94,7 +94,7 @@ def _kernels(specialized: Specialized) -> Kernels:
     return Counter(
         (s.label, "reference" if isinstance(s, ReferenceCall) else _kind(s) + times)
         for s in specialized.lowered.steps
-        if not isinstance(s, CountedCall)
+        if not isinstance(s, CountedCall | SizeCall)
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from verax.ir import dim
@@ -125,6 +125,22 @@ def _replaced(data: Any, replacement: Callable[[Dim], int]) -> Any:
         changed = {name: item for name, item in new.items() if item is not old[name]}
         return dataclasses.replace(data, **changed) if changed else data
     return data
+
+
+def dims_of(data: Any) -> Iterator[Dim]:
+    """The sizes that a spec reads at run time."""
+    if isinstance(data, Dim):
+        yield data
+    elif isinstance(data, Expr):
+        for e in nodes(data):
+            if isinstance(e, RunTime):
+                yield from dims_of(e.value)
+    elif isinstance(data, tuple):
+        for item in data:
+            yield from dims_of(item)
+    elif dataclasses.is_dataclass(data) and not isinstance(data, type):
+        for f in dataclasses.fields(data):
+            yield from dims_of(getattr(data, f.name))
 
 
 def entries(data: Any) -> int:

@@ -35,7 +35,7 @@ from verax.compiler.passes.patterns import (
     Tagged,
     is_private,
 )
-from verax.ir.dim import broadcasts
+from verax.ir.dim_forms import broadcasts
 from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from verax.compiler.kernels.loops.loop import LoopSpec
 from verax.compiler.kernels.registry import Schedule, Spec, refusal, schedules, with_known_sizes
 from verax.compiler.kernels.sizes import Size, entries, with_sizes
 from verax.compiler.kernels.target import Target
@@ -18,7 +20,14 @@ from verax.compiler.place.copies import copies
 from verax.compiler.place.memory import align
 from verax.compiler.place.size_table import SizeTable
 from verax.compiler.place.storage import Buffer, MemorySpace, Physical, Placed, Pointer
-from verax.ir.assumptions import assumed_sizes, assuming, assumptions
+from verax.ir.assumptions import (
+    NotOpenError,
+    assumed_sizes,
+    assuming,
+    assumptions,
+    require_nonzero,
+    while_there_are,
+)
 from verax.ir.types import DType, TensorType
 from verax.numerics.expr import Expr
 
@@ -26,12 +35,14 @@ from verax.numerics.expr import Expr
 @dataclasses.dataclass(frozen=True)
 class KernelCall:
     """One call of a kernel, as data: what it computes, how, and its pointers in the order that the
-    spec documents. The kernel is written when all calls are known."""
+    spec documents. The kernel is written when all calls are known. elements: numbers of elements
+    that data decide: it does nothing where one of them is 0."""
 
     spec: Spec
     schedule: Schedule
     args: tuple[Pointer, ...]
     label: str
+    elements: tuple[Size, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +74,17 @@ class CountedCall:
     output: Dynamic
     label: str
     axis: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class SizeCall:
+    """The count that kernels wrote, at most `limit`, becomes the size called `symbol`, with all
+    that follows from it."""
+
+    symbol: str
+    limit: Size
+    count: Placed
+    label: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +126,7 @@ class RepeatCall:
 
 
 Native = KernelCall | BranchCall | LoopCall | RepeatCall
-Step = Native | ReferenceCall | CountedCall
+Step = Native | ReferenceCall | CountedCall | SizeCall
 ScheduleOf = Callable[[Spec], Schedule | None]
 
 
@@ -119,12 +141,23 @@ class Calls:
         self.steps: list[Step] = []
         self.checks: list[str] = []
         self._status = Buffer(MemorySpace.arena, 0, offset=0)
+        self._elements: Size = 1
 
     def inside(self) -> Calls:
         """Calls of a body, whose checks are this program's."""
         inner = Calls(self.target, self._tuned)
         inner.checks, inner._status, inner.sizes = self.checks, self._status, self.sizes
         return inner
+
+    @contextlib.contextmanager
+    def making(self, elements: Size) -> Iterator[None]:
+        """Calls that make so many elements, and do nothing where there are none."""
+        before, self._elements = self._elements, elements
+        try:
+            with while_there_are(elements):
+                yield
+        finally:
+            self._elements = before
 
     def schedule(self, spec: Spec) -> Schedule:
         """The schedule that a call of `spec` gets; of open sizes that of the sizes there are now,
@@ -152,7 +185,28 @@ class Calls:
         assert not reason, f"{label} was planned: {reason}"
         pointers = tuple(a.pointer if isinstance(a, Placed) else a for a in args)
         selected = self.schedule(spec) if schedule is None else schedule
-        self.steps.append(KernelCall(spec, selected, pointers, label))
+        self.steps.append(KernelCall(spec, selected, pointers, label, self._counted_elements(spec)))
+
+    def _counted_elements(self, spec: Spec) -> tuple[Size, ...]:
+        """Those of which there may be none: of the step that is placed, and of a loop itself."""
+        assumed = assumptions()
+        if assumed is None or not assumed.counted:
+            return ()
+        own = math.prod(spec.dims) if isinstance(spec, LoopSpec) else 1
+        return tuple(dict.fromkeys(n for n in (self._elements, own) if assumed.is_counted(n)))
+
+    def count(self, size: Size, limit: Size, count: Placed, label: str) -> None:
+        """A size that data decide is what kernels counted. Raises `NotOpenError` where it is not
+        a size of its own."""
+        assumed = assumptions()
+        if assumed is None or str(size) not in assumed.counted:
+            raise NotOpenError(f"the size {size} is counted and stated")
+        if any(isinstance(s, SizeCall) and s.symbol == str(size) for s in self.steps):
+            return
+        if assumed.is_counted(self._elements):  # no kernel counts where there is nothing to look at
+            with while_there_are(limit):
+                require_nonzero(self._elements)
+        self.steps.append(SizeCall(str(size), limit, count, label))
 
     @contextlib.contextmanager
     def repeated(self, times: Size, label: str) -> Iterator[None]:
@@ -165,8 +219,9 @@ class Calls:
 
     def copy(self, source: Placed, target: Placed, label: str, expr: Expr | None = None) -> None:
         """Copy a value from one layout to another. expr: what becomes of an element (input 0)."""
-        for spec in copies(source.physical, target.physical, expr):
-            self.call(spec, (source, target), label)
+        with self.making(1):  # others may read the target, whatever the step that is placed makes
+            for spec in copies(source.physical, target.physical, expr):
+                self.call(spec, (source, target), label)
 
     def flag(self, label: str) -> Pointer:
         """Where a kernel reports a bad index: an int32 of the status block, read after each run."""

@@ -11,14 +11,16 @@ import dataclasses
 from collections.abc import Callable
 
 from verax.base.settings import Settings
+from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.kernels.search.scatter import ScatterSpec
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.calls import Calls, CountedCall, Dynamic, ReferenceCall
-from verax.compiler.place.storage import Placed, Pointer
+from verax.compiler.place.storage import Physical, Placed, Pointer
 from verax.compiler.place.values import Values
 from verax.compiler.place.weights import Weights
 from verax.compiler.plan.graph_plan import GraphPlan
 from verax.ir.graph import Graph, Node
+from verax.numerics.expr import Input
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,8 +106,26 @@ class Lowering:
     def counted(self, value: str, rows: Placed, count: Placed, label: str, axis: int = 0) -> None:
         """`value` is the first rows along `axis` of `rows`, as many as `count` (int64 [1]) holds by
         then."""
+        if self.calls.sizes is not None:
+            self._count_size(value, rows, count, label, axis)
+            return
         self.values.dynamic[value] = Dynamic(value, self.graph.types[value])
         self.calls.steps.append(CountedCall(rows, count, self.values.dynamic[value], label, axis))
+
+    def _count_size(self, value: str, rows: Placed, count: Placed, label: str, axis: int) -> None:
+        """The same where sizes are read at run time: `value` is a tensor like others."""
+        type_ = self.graph.types[value]
+        self.calls.count(type_.dims[axis], rows.physical.shape[axis], count, label)
+        if not axis:
+            physical = Physical(type_)
+            self.values.placed[value] = [dataclasses.replace(rows, physical=physical)]
+            return
+        target = self.values.write_contiguous(value)
+        dtype = str(type_.dtype)
+        read, written = (Access(dtype, p.strides) for p in (rows.physical, target.physical))
+        spec = LoopSpec(type_.shape, (read,), (written,), (Input(0, dtype),))
+        with self.calls.making(1):
+            self.calls.call(spec, (rows, target), f"{label}: those found")
 
 
 def is_static(graph: Graph, node: Node) -> bool:

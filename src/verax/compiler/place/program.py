@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from verax.base.settings import Settings
 from verax.compiler.kernels.llvm.builder import Kernel
+from verax.compiler.kernels.loops.loop import LoopSpec
+from verax.compiler.kernels.registry import Spec
+from verax.compiler.kernels.sizes import Size
 from verax.compiler.kernels.target import Target
 from verax.compiler.place import control  # noqa: F401  (each of these registers its operators)
 from verax.compiler.place.binary.emit import build_binary
@@ -14,11 +17,13 @@ from verax.compiler.place.calls import (
     BranchCall,
     Calls,
     CountedCall,
+    KernelCall,
     LoopCall,
     Native,
     ReferenceCall,
     RepeatCall,
     ScheduleOf,
+    SizeCall,
     Step,
     kernel_calls,
 )
@@ -64,11 +69,11 @@ from verax.compiler.place.search import (  # noqa: F401
     suppression,
 )
 from verax.compiler.plan.batch import batch_of, best_part, divided
-from verax.compiler.plan.choice import RULES, Choice, NoKernel, Planning
+from verax.compiler.plan.choice import RULES, Choice, NoKernel, Planning, elements_of
 from verax.compiler.plan.fusion import Group
 from verax.compiler.plan.graph_plan import LOOP, STORED, GraphPlan, plan_graph
 from verax.compiler.plan.steps import DIVIDE, Decisions
-from verax.ir.assumptions import assumptions
+from verax.ir.assumptions import NotOpenError, assumptions, require_nonzero, while_there_are
 from verax.ir.graph import Graph, walk_values
 from verax.records.trace import Trace, numbered
 from verax.runtime.program_binary import ProgramBinary
@@ -186,7 +191,40 @@ def _place_plan(lowering: Lowering, plan: GraphPlan) -> None:
 
 
 def _place_step(lowering: Lowering, group: Group, choice: Choice | NoKernel) -> None:
-    """The calls of one group."""
+    """The calls of one group, which are skipped where it makes nothing."""
+    before = len(lowering.calls.steps)
+    elements = elements_of(lowering.graph, *group.nodes)
+    with lowering.calls.making(elements):
+        _place_calls(lowering, group, choice)
+    _require_elements(lowering.graph, group, lowering.calls.steps[before:], elements)
+
+
+def _require_elements(graph: Graph, group: Group, steps: Sequence[Step], elements: Size) -> None:
+    """Kernels that make something of nothing, such as a sum over no rows, are not made for that;
+    loops without lookups touch nothing where there is nothing."""
+    if assumptions() is None or all(
+        isinstance(step, KernelCall | SizeCall)
+        and (isinstance(step, SizeCall) or _is_plain_loop(step.spec))
+        for step in steps
+    ):
+        return
+    if any(isinstance(s, BranchCall | LoopCall) for s in steps) and _counted(elements):
+        raise NotOpenError(f"{group.label} has a body, and data decide what it makes")
+    for value in {v for node in group.nodes for v in node.inputs if v is not None}:
+        with while_there_are(elements):
+            require_nonzero(graph.types[value].size)
+
+
+def _counted(size: Size) -> bool:
+    assumed = assumptions()
+    return assumed is not None and assumed.is_counted(size)
+
+
+def _is_plain_loop(spec: Spec) -> bool:
+    return isinstance(spec, LoopSpec) and not any(a.lookups for a in spec.inputs)
+
+
+def _place_calls(lowering: Lowering, group: Group, choice: Choice | NoKernel) -> None:
     if choice is STORED:
         lowering.values.late[group.output] = group.root
     elif isinstance(choice, NoKernel):
@@ -203,6 +241,8 @@ def _place_step(lowering: Lowering, group: Group, choice: Choice | NoKernel) -> 
 
 
 def _line(index: int, step: Step, kernel: Kernel | None) -> str:
+    if isinstance(step, SizeCall):
+        return f"{index:4} {'counted':<18} {1:5} items  {step.label}: {step.symbol} <= {step.limit}"
     if isinstance(step, CountedCall):
         max_rows = step.rows.physical.shape[step.axis]
         return (

@@ -24,7 +24,7 @@ class SizeTable:
 
     def __init__(self, symbol_count: int) -> None:
         self.entries: list[Size | Buffer] = [entry(i) for i in range(symbol_count)]
-        self._symbol_count = symbol_count
+        self.symbol_count = symbol_count
         self._indices: dict[Size, int] = {entry(i): i for i in range(symbol_count)}
         self._lifetimes: list[tuple[Buffer, Lifetime]] = []
         self._numbers: dict[Buffer, int] = {}
@@ -85,5 +85,5 @@ class SizeTable:
         """Every entry behind the symbols, as `OpenSizes` has it."""
         return tuple(
             f"@{self._numbers[e]}" if isinstance(e, Buffer) else str(e)
-            for e in self.entries[self._symbol_count :]
+            for e in self.entries[self.symbol_count :]
         )

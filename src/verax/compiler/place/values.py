@@ -84,6 +84,10 @@ class Values:
         return self._convert(value, Layout.plain, (), bordered=False)
 
     def _convert(self, value: str, layout: Layout, pads: Pads, bordered: bool = True) -> Placed:
+        with self._calls.making(1):  # who else reads it may have something to make
+            return self._converted(value, layout, pads, bordered)
+
+    def _converted(self, value: str, layout: Layout, pads: Pads, bordered: bool) -> Placed:
         constant = self.graph.constants.get(value)
         if constant is None and value in self.late and value not in self.placed:
             constant = self._computed(self.late[value])

@@ -18,6 +18,8 @@ from verax.compiler.kernels.target import Target
 from verax.compiler.plan.epilogues import fits_epilogue
 from verax.compiler.plan.layouts import Layout, Pads
 from verax.compiler.plan.steps import Decisions
+from verax.ir.assumptions import while_there_are
+from verax.ir.dim import DimLike
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
@@ -118,9 +120,11 @@ class Planning:
         outputs = self.graph.output_types(node)
         if not all(t.is_static for t in (types if rule.counts else (*types, *outputs))):
             return NoKernel(MOVING)
-        if any(t.is_static and 0 in t.shape for t in outputs):
-            return NoKernel("nothing to compute")  # the reference knows the shape
-        return rule.plan(self, node)
+        with while_there_are(elements_of(self.graph, node)):
+            stated = [t for t in outputs if (t.is_fixed if rule.counts else t.is_static)]
+            if any(0 in t.shape for t in stated):
+                return NoKernel("nothing to compute")  # the reference knows the shape
+            return rule.plan(self, node)
 
     def _unregistered(self, node: Node) -> str:
         """Why no rule is registered for an operator."""
@@ -151,6 +155,25 @@ class Planning:
             if reason:
                 return NoKernel(reason)
         return None
+
+
+def counts_size(op: Operator) -> bool:
+    """Whether an operator has kernels that count what they find, which is a size of the result."""
+    rule = RULES.get(op.kind)
+    return rule is not None and rule.counts
+
+
+def elements_of(graph: Graph, *nodes: Node) -> DimLike:
+    """How many elements these nodes make in all; of one that counts what it finds, how many it
+    looks at. Where that is none, nothing has to be done for them."""
+    total: DimLike = 0
+    for node in nodes:
+        if counts_size(node.op):
+            total = total + graph.types[node.inputs[0] or ""].size
+        else:
+            for type_ in graph.output_types(node):
+                total = total + type_.size
+    return total
 
 
 MOVING = "its shape is known only when it runs"

@@ -10,13 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from verax.compiler.kernels.loops.loop import LoopSpec
-from verax.compiler.plan.choice import MOVING, RULES, Choice, NoKernel, Planning
+from verax.compiler.plan.choice import MOVING, RULES, Choice, NoKernel, Planning, elements_of
 from verax.compiler.plan.epilogues import is_per_channel
 from verax.compiler.plan.expressions import Operand, chain_expr, is_elementwise, operands
 from verax.compiler.plan.fusion import Group, group_nodes
-from verax.compiler.plan.layouts import Decided, Layout, can_block, widest
+from verax.compiler.plan.layouts import Decided, Layout, can_block, same_dims, widest
 from verax.compiler.plan.shared_blocks import result_slices_of
 from verax.compiler.plan.steps import BLOCK, Decisions
+from verax.ir.assumptions import while_there_are
+from verax.ir.dim import same
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
 from verax.ops.movement.reshaping import Transpose
@@ -96,6 +98,11 @@ def _is_epilogue_refused(planning: Planning, group: Group, choice: Choice) -> bo
 
 def _choose(planning: Planning, layouts: Decided, group: Group) -> Choice | NoKernel:
     """The first alternative that the layouts decided so far admit."""
+    with while_there_are(elements_of(planning.graph, *group.nodes)):
+        return _planned_choice(planning, layouts, group)
+
+
+def _planned_choice(planning: Planning, layouts: Decided, group: Group) -> Choice | NoKernel:
     graph, root = planning.graph, group.root
     if not is_elementwise(graph, root):
         return _first_possible(planning, layouts, root, has_epilogue=bool(group.fused))
@@ -159,7 +166,7 @@ def _wants_blocks(planning: Planning, layouts: Decided, reader: Node, value: str
         shape = graph.types[value].dims
         operands = [v for v in reader.inputs if v is not None and v != value]
         return any(
-            graph.types[v].dims == shape and _is_made_in_blocks(planning, layouts, v)
+            same_dims(graph.types[v].dims, shape) and _is_made_in_blocks(planning, layouts, v)
             for v in operands
         )
     choice = _first_possible(planning, layouts, reader)
@@ -221,7 +228,7 @@ def _prefers_blocked(layouts: Decided, group: Group) -> bool:
         if not (isinstance(o, str) and o in inner)
     ]
     comes_blocked = any(
-        isinstance(o, str) and o in layouts.blocked and graph.types[o].dims == output.dims
+        isinstance(o, str) and o in layouts.blocked and same_dims(graph.types[o].dims, output.dims)
         for o in read
     )
     return comes_blocked and all(_can_be_blocked(graph, o, output) for o in read)
@@ -235,4 +242,4 @@ def _can_be_blocked(graph: Graph, operand: Operand, output: TensorType) -> bool:
     if type_.rank != output.rank:
         return False
     # Broadcasting along space is a stride of zero; along channels it would repeat one lane.
-    return type_.shape[1] == output.shape[1] and can_block(type_)
+    return same(type_.dims[1], output.dims[1]) and can_block(type_)

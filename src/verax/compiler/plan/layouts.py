@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from verax.ir.assumptions import is_counted
+from verax.ir.dim import DimLike, same
 from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
 
@@ -45,10 +47,17 @@ BLOCKABLE = frozenset(
 """Element types of blocked tensors: what convolutions read, sum in and make."""
 
 
+def same_dims(left: Sequence[DimLike], right: Sequence[DimLike]) -> bool:
+    """Whether two shapes are the same expressions."""
+    return len(left) == len(right) and all(map(same, left, right))
+
+
 def can_block(type_: TensorType) -> bool:
     """Whether a tensor may be blocked: batch, channels and one to three spatial axes, of a type
-    that convolutions know."""
-    return type_.dtype in BLOCKABLE and 3 <= type_.rank <= 5 and 0 not in type_.shape
+    that convolutions know; it may be found to be empty when it is counted."""
+    if type_.dtype not in BLOCKABLE or not 3 <= type_.rank <= 5 or not type_.is_static:
+        return False
+    return all(is_counted(n) or n != 0 for n in type_.dims)
 
 
 def widest(a: Pads, b: Pads) -> Pads:

@@ -36,16 +36,21 @@ def pieces_of(decided: Decided, node: Node) -> list[tuple[str, int]]:
 def _begins(graph: Graph, node: Node) -> list[int]:
     """The block of the input with which each output begins; none if one is no run of blocks."""
     source = graph.types[node.inputs[0] or ""]
-    if not can_block(source) or source.shape[0] != 1 or source.shape[1] <= LANES:
+    if not can_block(source) or not isinstance(source.shape[1], int):
+        return []
+    if source.shape[0] != 1 or source.shape[1] <= LANES:
         return []
     if not all(v is None or v in graph.constants for v in node.inputs[1:]):
         return []
-    lines_by_axis = [_output_positions(graph, node, axis) for axis in range(source.rank)]
-    for axis, lines in enumerate(lines_by_axis):
-        if axis != 1 and any(not np.array_equal(x, np.arange(source.shape[axis])) for x in lines):
+    for axis, size in enumerate(source.dims):
+        if axis == 1 or _is_left_alone(graph, node, axis):
+            continue
+        if not isinstance(size, int) or any(
+            not np.array_equal(x, np.arange(size)) for x in _output_positions(graph, node, axis)
+        ):
             return []
     begins = []
-    for line in lines_by_axis[1]:
+    for line in _output_positions(graph, node, 1):
         if not line.size or not np.array_equal(line, np.arange(line[0], line[0] + line.size)):
             return []
         end = int(line[0]) + line.size
@@ -55,13 +60,23 @@ def _begins(graph: Graph, node: Node) -> list[int]:
     return begins
 
 
+def _is_left_alone(graph: Graph, node: Node, axis: int) -> bool:
+    """Whether an axis is none of those that are cut."""
+    if node.op.kind == "Split":
+        size = graph.types[node.inputs[0] or ""].dims[axis]
+        return all(same(graph.types[v].dims[axis], size) for v in node.outputs)
+    axes = graph.constants.get(node.inputs[3] or "") if len(node.inputs) > 3 else None
+    rank = graph.types[node.inputs[0] or ""].rank
+    return axes is not None and axis not in [int(a) % rank for a in axes.reshape(-1)]
+
+
 def _output_positions(graph: Graph, node: Node, axis: int) -> Iterator[np.ndarray]:
     """What the operator keeps of the positions along an axis, output by output."""
     source = graph.types[node.inputs[0] or ""]
     line = np.arange(source.shape[axis]).reshape(
         [-1 if a == axis else 1 for a in range(source.rank)]
     )
-    data = np.broadcast_to(line, source.shape)
+    data = np.broadcast_to(line, [n if isinstance(n, int) else 1 for n in source.dims])
     fixed = [None if v is None else graph.constants[v] for v in node.inputs[1:]]
     types = (source.with_dtype(DType.int64), *graph.input_types(node)[1:])
     outputs = tuple(t.with_dtype(DType.int64) for t in graph.output_types(node))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from verax.base.errors import InputError
-from verax.ir.assumptions import assumptions
+from verax.ir.assumptions import assumptions, is_counted
 from verax.ir.dim import DimLike, ceildiv, is_known, maximum
 from verax.ir.operator import Array, Case, Evaluation, Inference, operator
 from verax.ir.types import TensorType
@@ -34,6 +34,10 @@ def slice_bounds(size: DimLike, start: DimLike, end: DimLike, step: int) -> tupl
     Negative bounds count from the end; then both are clamped to the axis: [0, size] for a positive
     step, start to [0, size - 1] and end to [-1, size - 1] for a negative one.
     """
+    if step > 0 and is_counted(size, start, end):
+        first, last = _clamped(size, start), _clamped(size, end)
+        if first is not None and last is not None:
+            return first, _count(first, last, step)
     start, end = (b + size if b < 0 else b for b in (start, end))
     low, high = (0, size) if step > 0 else (-1, size - 1)
     start = min(max(start, 0), high)
@@ -129,6 +133,11 @@ def _slice_size(size: DimLike, start: DimLike, end: DimLike, step: DimLike) -> D
     first, last = _clamped(size, start), _clamped(size, end)
     if first is None or last is None:
         return None
+    return _count(first, last, step)
+
+
+def _count(first: DimLike, last: DimLike, step: DimLike) -> DimLike:
+    """Elements from position `first` on and before `last`, every `step`-th."""
     count = last - first
     return ceildiv(count if is_size(count) else maximum(count, 0), step)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.ir.assumptions import is_counted
 from verax.ir.dim import Dim, floordiv, less, maximum
 from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
@@ -365,6 +366,8 @@ def _wider(a: Any, b: Any) -> Any:
 
 
 def _narrower(a: Any, b: Any) -> Any:
+    if is_counted(a, b):
+        return a + b - maximum(a, b)
     return a if less(a, b) else b
 
 

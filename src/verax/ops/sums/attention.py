@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from verax.ir.dim import DimLike, broadcasts, is_known
+from verax.ir.dim import DimLike, is_known
+from verax.ir.dim_forms import broadcasts
 from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType

@@ -24,7 +24,9 @@ from verax.compiler.kernels.loops.emit import store_count
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.search import hash_table
 from verax.compiler.kernels.search.sorting import SORTED, Row, int64_pointer
+from verax.compiler.kernels.sizes import Size, all_open
 from verax.compiler.kernels.target import LANES
+from verax.ir.dim import same
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +36,7 @@ class PlacesSpec:
     Arguments: x (row-major), places (int64 [rank, size]), and how many there are (int64 [1]).
     """
 
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     dtype: str
 
     def __str__(self) -> str:
@@ -45,7 +47,7 @@ class PlacesSpec:
         return (self.dtype, "int64")
 
 
-@emits(PlacesSpec, dtypes=ELEMENT_TYPES)
+@emits(PlacesSpec, dtypes=ELEMENT_TYPES, settle=all_open)
 def emit_places(module: ModuleBuilder, spec: PlacesSpec) -> Kernel:
     """One item: where a place is written depends on those before it."""
     f = module.kernel(spec, 3, hint="places")
@@ -77,10 +79,10 @@ class KeptSpec:
     Arguments: x, conditions (bool, at most `length`), rows, and how many hold (int64 [1]).
     """
 
-    outer: int
-    length: int
-    conditions: int
-    inner: int
+    outer: Size
+    length: Size
+    conditions: Size
+    inner: Size
     dtype: str
 
     def __str__(self) -> str:
@@ -92,7 +94,7 @@ class KeptSpec:
         return (self.dtype, "int64")
 
 
-@emits(KeptSpec, dtypes=ELEMENT_TYPES)
+@emits(KeptSpec, dtypes=ELEMENT_TYPES, settle=all_open)
 def emit_kept(module: ModuleBuilder, spec: KeptSpec) -> Kernel:
     """Items: indices of `outer`; each counts for itself."""
     f = module.kernel(spec, 4, hint="kept")
@@ -108,7 +110,7 @@ def emit_kept(module: ModuleBuilder, spec: KeptSpec) -> Kernel:
             holds = b.icmp_unsigned("!=", holds, holds.type(0))
             source = f.at(x, (k.index, spec.inner), dtype=spec.dtype)
             target = f.at(rows, (count, spec.inner), dtype=spec.dtype)
-            if spec.inner == 1:  # the next one overwrites it if it does not hold
+            if same(spec.inner, 1):  # the next one overwrites it if it does not hold
                 f.store(f.load(source, spec.dtype, lanes=0), target)
             else:
                 with f.when(holds):
@@ -119,8 +121,13 @@ def emit_kept(module: ModuleBuilder, spec: KeptSpec) -> Kernel:
     return f.finish(spec.outer, 0, 2 * elements)
 
 
-def _copy(f: FunctionBuilder, source: ir.Value, target: ir.Value, count: int, dtype: str) -> None:
+def _copy(f: FunctionBuilder, source: ir.Value, target: ir.Value, count: Size, dtype: str) -> None:
     """`count` neighboring elements."""
+    if not isinstance(count, int):
+        with f.loop(count) as i:
+            x = f.load(f.at(source, (i.index, 1), dtype=dtype), dtype, lanes=0)
+            f.store(x, f.at(target, (i.index, 1), dtype=dtype))
+        return
     full, remainder = count // LANES * LANES, count % LANES
     if full:
         with f.loop(full, step=LANES) as i:

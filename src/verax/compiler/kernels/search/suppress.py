@@ -21,6 +21,7 @@ from verax.compiler.kernels.llvm.builder import (
 )
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.search.top import falling_rank, make_heap, sift
+from verax.compiler.kernels.sizes import Size, all_open, ceil_div, minimum
 from verax.compiler.kernels.target import LANES
 
 MOST_ITEMS = 32
@@ -47,15 +48,15 @@ class SuppressSpec:
     and counts (int64 [problems]); or rows to read and rows to write, [problems, boxes, row], those
     beyond the taken ones filled with -1."""
 
-    problems: int
-    boxes: int
-    max_boxes: int
-    max_candidates: int
-    shared: int
-    box_step: int
-    box_stride: int
-    score_step: int
-    score_stride: int
+    problems: Size
+    boxes: Size
+    max_boxes: Size
+    max_candidates: Size
+    shared: Size
+    box_step: Size
+    box_stride: Size
+    score_step: Size
+    score_stride: Size
     overlap: float
     lowest: float | None
     centered: bool
@@ -75,32 +76,32 @@ class SuppressSpec:
         return (F32,)
 
     @property
-    def items(self) -> int:
-        return min(self.problems, MOST_ITEMS)
+    def items(self) -> Size:
+        return minimum(self.problems, MOST_ITEMS)
 
     @property
-    def room(self) -> int:
+    def room(self) -> Size:
         """Boxes that have room among the taken ones: whole vectors."""
-        return -(-self.max_boxes // LANES) * LANES
+        return ceil_div(self.max_boxes, LANES) * LANES
 
     @property
-    def item_bytes(self) -> int:
+    def item_bytes(self) -> Size:
         """A heap of candidates; numbers and classes of those taken."""
         needed = 8 * self.boxes + (4 * _NUMBERS + 8) * self.room
-        return -(-needed // 64) * 64
+        return ceil_div(needed, 64) * 64
 
     @property
-    def scratch_bytes(self) -> int:
+    def scratch_bytes(self) -> Size:
         return self.items * self.item_bytes
 
 
-@emits(SuppressSpec, dtypes=(F32,))
+@emits(SuppressSpec, dtypes=(F32,), settle=all_open)
 def emit_suppress(module: ModuleBuilder, spec: SuppressSpec) -> Kernel:
     """Items: some neighboring problems."""
     f = module.kernel(spec, 5, hint="suppress")
     if f.kernel is not None:
         return f.kernel
-    problems_per_item = -(-spec.problems // spec.items)
+    problems_per_item = ceil_div(spec.problems, spec.items)
     with f.items() as item:
         scratch = f.at(f.args[2], (item.index, spec.item_bytes), dtype="int8")
         start = f.imul(item.index, problems_per_item)
@@ -118,9 +119,9 @@ class TakenSpec:
     Arguments: found (int64 [problems, max_boxes]), counts (int64 [problems]), rows (int64 [problems
     * max_boxes, 3]), and how many there are (int64 [1])."""
 
-    problems: int
-    max_boxes: int
-    shared: int
+    problems: Size
+    max_boxes: Size
+    shared: Size
 
     def __str__(self) -> str:
         return f"int64 {self.problems} lists of at most {self.max_boxes} boxes"
@@ -130,7 +131,7 @@ class TakenSpec:
         return ("int64",)
 
 
-@emits(TakenSpec, dtypes=("int64",))
+@emits(TakenSpec, dtypes=("int64",), settle=all_open)
 def emit_taken(module: ModuleBuilder, spec: TakenSpec) -> Kernel:
     """One item: where a list goes depends on those before it."""
     f = module.kernel(spec, 4, hint="taken")

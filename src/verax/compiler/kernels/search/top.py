@@ -26,7 +26,9 @@ from verax.compiler.kernels.llvm.builder import (
 )
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.search.sorting import SORTED, Row, rank, rank_bits
+from verax.compiler.kernels.sizes import Size, ceil_div, minimum, numbers, static_size
 from verax.compiler.kernels.target import LANES
+from verax.ir.dim import same
 
 MOST_ITEMS = 32
 """Each has scratch memory of its own."""
@@ -43,13 +45,13 @@ class TopSpec:
     is larger than all. Arguments of the kernel: x, scratch (`scratch_bytes`), values, indices.
     """
 
-    rows: tuple[int, ...]
-    length: int
-    k: int
-    x: tuple[int, ...]
-    y: tuple[int, ...]
-    step: int
-    to: int
+    rows: tuple[Size, ...]
+    length: Size
+    k: Size
+    x: tuple[Size, ...]
+    y: tuple[Size, ...]
+    step: Size
+    to: Size
     largest: bool
     dtype: str
 
@@ -65,34 +67,42 @@ class TopSpec:
 
     @property
     def sorts(self) -> bool:
-        """Whether the whole row is sorted: ranks of 64 bits leave no room for a place in a heap."""
+        """Whether the whole row is sorted: ranks of 64 bits leave no room for a place in a heap.
+        Where sizes are read at run time there always is a heap."""
+        if not (isinstance(self.length, int) and isinstance(self.k, int)):
+            return False
         many = self.length > _SHORT and 8 * self.k > self.length
         return many or (rank_bits(self.dtype) == 64 and self.k > _HANDFUL)
 
     @property
-    def items(self) -> int:
-        return min(math.prod(self.rows), MOST_ITEMS)
+    def items(self) -> Size:
+        return minimum(math.prod(self.rows), MOST_ITEMS)
 
     @property
-    def item_bytes(self) -> int:
+    def item_bytes(self) -> Size:
         """Scratch memory of one item: a heap, or what sorting a row needs."""
         if self.sorts:
-            return Row.bytes(self.length, self.dtype)
-        return -(-8 * self.k // 64) * 64
+            return Row.bytes(static_size(self.length), self.dtype)
+        return ceil_div(8 * self.k, 64) * 64
 
     @property
-    def scratch_bytes(self) -> int:
+    def scratch_bytes(self) -> Size:
         return self.items * self.item_bytes
 
 
-@emits(TopSpec, dtypes=SORTED)
+def _with_known_length(spec: TopSpec) -> TopSpec:
+    """Lines of 64-bit ranks are sorted, for which their length is a number."""
+    return numbers(spec) if rank_bits(spec.dtype) == 64 else spec
+
+
+@emits(TopSpec, dtypes=SORTED, settle=_with_known_length)
 def emit_top(module: ModuleBuilder, spec: TopSpec) -> Kernel:
     """Items: some neighboring rows."""
     f = module.kernel(spec, 4, hint="top")
     if f.kernel is not None:
         return f.kernel
     rows = math.prod(spec.rows)
-    rows_per_item = -(-rows // spec.items)
+    rows_per_item = ceil_div(rows, spec.items)
     with f.items() as item:
         scratch = f.at(f.args[1], (item.index, spec.item_bytes), dtype="int8")
         start = f.imul(item.index, rows_per_item)
@@ -101,11 +111,12 @@ def emit_top(module: ModuleBuilder, spec: TopSpec) -> Kernel:
             row_indices = f.split(row.index, *spec.rows[1:]) if spec.rows else []
             x = f.at(f.args[0], *zip(row_indices, spec.x), dtype=spec.dtype)
             if spec.sorts:
-                sorted_row = Row(f, spec.length, spec.dtype, scratch)
-                sorted_row.sort(x, spec.step, spec.largest)
+                sorted_row = Row(f, static_size(spec.length), spec.dtype, scratch)
+                sorted_row.sort(x, static_size(spec.step), spec.largest)
                 _write(f, spec, x, sorted_row.place_at, row_indices)
             else:
-                find = _handful if spec.k <= _HANDFUL else _heap
+                is_handful = isinstance(spec.k, int) and spec.k <= _HANDFUL
+                find = _handful if is_handful else _heap
                 numbers = find(f, spec, x, scratch)
                 _write(f, spec, x, partial(_place_of, f, numbers), row_indices)
     count = rows * spec.length
@@ -162,7 +173,7 @@ def _handful(f: FunctionBuilder, spec: TopSpec, x: ir.Value, scratch: ir.Value) 
     places, the places."""
     b, wide = f.b, rank_bits(spec.dtype) == 64
     words = 2 if wide else 1
-    best: list[ir.Value] = [f.i64(-1)] * (spec.k * words)
+    best: list[ir.Value] = [f.i64(-1)] * (static_size(spec.k) * words)
 
     def one_by_itself(i: Index) -> list[ir.Value]:
         if not wide:
@@ -183,8 +194,8 @@ def _handful(f: FunctionBuilder, spec: TopSpec, x: ir.Value, scratch: ir.Value) 
             new = [b.select(smaller, o, n) for n, o in zip(new, old)]
         return inserted_values
 
-    full = spec.length // LANES * LANES if spec.step == 1 else 0
-    if full:
+    full = spec.length // LANES * LANES if same(spec.step, 1) else 0
+    if not same(full, 0):
         with f.loop(full, step=LANES, carry=best) as group:
             m = LlvmArith(f)
             loaded = f.load(f.at(x, (group.index, 1), dtype=spec.dtype), spec.dtype)
@@ -214,7 +225,7 @@ def _handful(f: FunctionBuilder, spec: TopSpec, x: ir.Value, scratch: ir.Value) 
                 merged.append(phi)
             group.next(merged)
         best = group.results
-    if spec.length > full:
+    if not same(spec.length, full):
         with f.loop(spec.length, start=full, carry=best) as one:
             one.next(inserted(one_by_itself(one.index), one.values))
         best = one.results
@@ -250,8 +261,8 @@ def _heap(f: FunctionBuilder, spec: TopSpec, x: ir.Value, heap: ir.Value) -> ir.
         with f.when(b.icmp_unsigned("<", rank_and_index, root)):
             sift(f, heap, f.i64(spec.k), rank_and_index)
 
-    full = spec.length // LANES * LANES if spec.step == 1 else 0
-    if full:
+    full = spec.length // LANES * LANES if same(spec.step, 1) else 0
+    if not same(full, 0):
         with f.loop(full, step=LANES) as group:
             m = LlvmArith(f)
             loaded = f.load(f.at(x, (group.index, 1), dtype=spec.dtype), spec.dtype)
@@ -261,10 +272,10 @@ def _heap(f: FunctionBuilder, spec: TopSpec, x: ir.Value, heap: ir.Value) -> ir.
             any_ = b.icmp_unsigned("!=", is_better, is_better.type(0))
             with f.when(any_), f.loop(LANES) as lane:
                 offer(f.iadd(group.index, lane.index))
-    if spec.length > full:
+    if not same(spec.length, full):
         with f.loop(spec.length, start=full) as one:
             offer(one.index)
-    if spec.k > 1:  # the worst goes to the end, and the heap is one shorter
+    if not same(spec.k, 1):  # the worst goes to the end, and the heap is one shorter
         with f.loop(spec.k - 1) as done:
             size = b.sub(f.i64(spec.k - 1), f.i64(done.index))
             last, root = (

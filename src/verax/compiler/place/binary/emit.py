@@ -3,6 +3,7 @@ the weights."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,9 +21,10 @@ from verax.compiler.kernels.llvm.builder import (
 )
 from verax.compiler.kernels.llvm.float_mode import enter_default_mode, leave_default_mode
 from verax.compiler.kernels.llvm.thread_pool import POOL_RUN, POOL_RUN_ARGS, emit_thread_pool, i64
-from verax.compiler.kernels.sizes import Size, static_size
+from verax.compiler.kernels.sizes import Size, index_of, static_size
 from verax.compiler.place.binary.assembly import Assembly
 from verax.compiler.place.binary.chunk_loop import emit_chunk_loop
+from verax.compiler.place.binary.counted import open_sizes_of
 from verax.compiler.place.binary.weight_layout import pack_weights, place_weights
 from verax.compiler.place.calls import (
     BranchCall,
@@ -33,6 +35,7 @@ from verax.compiler.place.calls import (
     Native,
     ReferenceCall,
     RepeatCall,
+    SizeCall,
     Step,
     kernel_calls,
 )
@@ -41,10 +44,12 @@ from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.memory import Lifetime, kept_bytes, plan_arena
 from verax.compiler.place.size_table import SizeTable
 from verax.compiler.place.storage import Buffer, MemorySpace, Placed, Pointer
-from verax.ir.assumptions import NotOpenError, assumed_sizes, assumptions
-from verax.ir.dim import evaluated, same
+from verax.ir.assumptions import (
+    assumed_sizes,
+)
+from verax.ir.dim import Symbol, evaluated, same
 from verax.ir.types import TensorType
-from verax.runtime.open_sizes import OpenSizes
+from verax.runtime.open_sizes import CountedSize
 from verax.runtime.program_binary import (
     CONTRACT,
     CTX_ARENA,
@@ -58,6 +63,7 @@ from verax.runtime.program_binary import (
     Scheduled,
     Segment,
     Signature,
+    SizeStep,
     State,
     Tensor,
     contract,
@@ -118,6 +124,7 @@ def _built(
     schedule: list[Scheduled] = []
     functions: list[ir.Function] = []
     run: list[Native] = []
+    counted: list[CountedSize] = []
     module, pool = assembly.module, None
     if threads > 1:
         assembly.common(emit_thread_pool)
@@ -138,7 +145,12 @@ def _built(
                 close_run()
             continue
         close_run()
-        if isinstance(step, CountedCall):
+        if isinstance(step, SizeCall):
+            assert table is not None
+            schedule.append(SizeStep(len(counted)))
+            count = table.offset_of(step.count.buffer)
+            counted.append(CountedSize(index_of(Symbol(step.symbol)), "", str(step.limit), count))
+        elif isinstance(step, CountedCall):
             schedule.append(_counted_step(step))
         else:
             schedule.append(_python_step(step))
@@ -172,35 +184,12 @@ def _built(
         state=tuple(
             State(v, new, graph.initial[v], v in in_place) for v, new in graph.state.items()
         ),
-        open_sizes=None if table is None else _open_sizes(lowering, table),
+        open_sizes=None if table is None else open_sizes_of(lowering, table, counted),
     )
     if native:
         module.exported(CONTRACT, contract(binary))  # of the weights as they are laid out
         binary = dataclasses.replace(binary, object_code=assembly.object_code())
     return binary, kernels
-
-
-def _open_sizes(lowering: Lowering, table: SizeTable) -> OpenSizes:
-    """What the runtime computes for each set of sizes."""
-    assumed, graph = assumptions(), lowering.graph
-    assert assumed is not None
-    if not all(isinstance(step, Native) for step in lowering.calls.steps):
-        step = next(s for s in lowering.calls.steps if not isinstance(s, Native))
-        reason = f": {step.reason}" if isinstance(step, ReferenceCall) else ""
-        raise NotOpenError(f"{step.label} has no kernel for open sizes{reason}")
-    inputs, outputs = (
-        tuple(tuple(map(str, graph.types[v].dims)) for v in values)
-        for values in (graph.inputs, graph.outputs)
-    )
-    return OpenSizes(
-        tuple(assumed.sizes),
-        tuple((str(c.difference), c.relation) for c in assumed.conditions),
-        table.texts(),
-        table.buffers(),
-        lowering.calls.status_bytes,
-        inputs,
-        outputs,
-    )
 
 
 def _signature(name: str, type_: TensorType) -> Signature:
@@ -268,6 +257,8 @@ def _buffers(step: Step) -> list[Buffer]:
     if isinstance(step, LoopCall):
         pointers = (step.limit, step.first, step.trip_index, step.going)
         return [p.buffer for p in pointers if p is not None]
+    if isinstance(step, SizeCall):
+        return [step.count.buffer]
     if isinstance(step, CountedCall):
         return [step.rows.buffer, step.count.buffer]
     return [v.buffer for v in (*step.inputs, *step.outputs) if isinstance(v, Placed)]
@@ -408,6 +399,15 @@ class _Segment:
             slot = b.gep(self.pointers, [i64(len(call.args))], source_etype=PTR)
             b.store(self.sizes, slot)
         target = self.module.intrinsic(kernel.name, VOID, KERNEL_TYPE.args)
+        with contextlib.ExitStack() as inside:
+            for elements in call.elements:
+                inside.enter_context(
+                    b.if_then(b.icmp_signed(">", self._loaded_size(elements), i64(0)))
+                )
+            self._call_items(kernel, target)
+
+    def _call_items(self, kernel: Kernel, target: ir.Function) -> None:
+        b = self.b
         items = self._loaded_size(kernel.items)
         if self.pool is None or self.workers is None or runs_alone(kernel):
             b.call(target, [self.pointers, i64(0), items])

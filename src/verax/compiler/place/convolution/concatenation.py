@@ -20,7 +20,8 @@ def concatenates_blocks(graph: Graph, node: Node) -> bool:
     output = graph.types[node.outputs[0]]
     if not can_block(output) or node.op.attributes()["axis"] % output.rank != 1:
         return False
-    return all(graph.types[v or ""].shape[1] % LANES == 0 for v in node.inputs[:-1])
+    channels = [graph.types[v or ""].dims[1] for v in node.inputs[:-1]]
+    return all(isinstance(n, int) and n % LANES == 0 for n in channels)
 
 
 def concatenate_blocks(lowering: Lowering, node: Node) -> None:

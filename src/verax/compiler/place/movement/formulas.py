@@ -18,6 +18,7 @@ from verax.compiler.place.copies import View, broadcast_strides, copy_view, fill
 from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.movement.positions import gather_along, iota
 from verax.compiler.place.storage import MemorySpace, Physical, Placed, Pointer
+from verax.ir.dim import same
 from verax.ir.graph import Graph, Node
 from verax.numerics.expr import Expr, Input, TracingArith
 from verax.ops.movement.reshaping import DepthToSpace, SpaceToDepth
@@ -65,7 +66,10 @@ def _ints(lowering: Lowering, value: str | None) -> list[Size] | None:
 def _give(lowering: Lowering, value: str, source: Placed, piece: View, label: str) -> None:
     """`piece` of `source` as `value`: in its place if it lies there one element after the other."""
     physical = Physical(lowering.graph.types[value])
-    dense = all(n == 1 or s == t for n, s, t in zip(piece.shape, piece.strides, physical.strides))
+    dense = all(
+        same(s, t) or n == 1 or s == t
+        for n, s, t in zip(piece.shape, piece.strides, physical.strides, strict=True)
+    )
     if dense and source.buffer.space is not MemorySpace.io:
         offset = piece.pointer.byte_offset
         lowering.values.placed[value] = [Placed(physical, source.buffer, offset)]

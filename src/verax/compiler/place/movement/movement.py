@@ -32,6 +32,7 @@ from verax.compiler.plan.choice import Alternatives, Choice, NoKernel, Planning,
 from verax.compiler.plan.fusion import Group
 from verax.compiler.plan.layouts import Layout
 from verax.compiler.plan.shared_blocks import cuts_whole_blocks
+from verax.ir.assumptions import is_counted
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, Inference, as_tuple
 from verax.ir.types import DType
@@ -438,7 +439,7 @@ def place_concat(lowering: Lowering, group: Group, choice: Choice) -> None:
         box = [slice(0, n) for n in output.shape]
         box[axis] = slice(start, start + shape[axis])
         start += shape[axis]
-        if 0 in shape:
+        if any(not is_counted(n) and n == 0 for n in shape):
             continue
         source, slot = view(lowering.values.read(value)), target.subview(tuple(box))
         label = node.name or node.outputs[0]

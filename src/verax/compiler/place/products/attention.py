@@ -25,7 +25,8 @@ from verax.compiler.place.reduce.reduction import one_float
 from verax.compiler.place.storage import Placed, Pointer
 from verax.compiler.plan.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.plan.fusion import Group
-from verax.ir.dim import broadcasts, same
+from verax.ir.dim import same
+from verax.ir.dim_forms import broadcasts
 from verax.ir.graph import Node
 from verax.ir.types import DType
 from verax.numerics.expr import Input

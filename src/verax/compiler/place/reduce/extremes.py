@@ -138,6 +138,8 @@ def plan_top(planning: Planning, node: Node) -> Alternatives:
     type_ = planning.graph.types[node.inputs[0] or ""]
     if type_.shape[node.op.axis % type_.rank] > FARTHEST:
         return NoKernel("a line is too long")
+    if planning.graph.types[node.outputs[0]].shape[node.op.axis] > type_.shape[node.op.axis]:
+        return NoKernel("a line has fewer elements")
     return planning.refused_types([type_], TopSpec) or (Choice("top k"),)
 
 

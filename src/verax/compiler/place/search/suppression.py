@@ -9,6 +9,7 @@ import numpy as np
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.kernels.search.detect import DetectSpec
 from verax.compiler.kernels.search.suppress import SuppressSpec, TakenSpec
+from verax.compiler.kernels.sizes import Size, minimum
 from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.storage import Physical, Placed, Pointer
 from verax.compiler.plan.choice import Alternatives, Choice, NoKernel, Planning, plans
@@ -81,7 +82,11 @@ def plan_non_max_suppression(planning: Planning, node: Node) -> Alternatives:
         None if v is None else graph.constants[v].reshape(-1)[0] for v in limits
     )
     batch, classes, boxes = graph.types[node.inputs[1] or ""].shape
-    max_per_class = 0 if limit is None else min(int(limit), boxes)
+    max_per_class: Size = 0 if limit is None else int(limit)
+    if not isinstance(boxes, int) and int(max_per_class) > LIMIT:
+        max_per_class = boxes  # a number that says "all of them"
+    else:
+        max_per_class = minimum(max_per_class, boxes)
     allowed = 0.0 if overlap is None else float(overlap)
     if max_per_class < 1 or not 0 <= allowed <= 1 or not batch * classes * boxes:
         return NoKernel("none is kept, or the limits are refused")
