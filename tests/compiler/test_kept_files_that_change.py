@@ -3,9 +3,12 @@ either, answers are those of the file that was loaded, or an error says why ther
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
+import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ import verax
 from tests.compiler.test_kept_models import X, answer, batch, network, never, saved
 from verax import compiling
 from verax.base.errors import ModelError, VeraxError
-from verax.compiler import specialize
+from verax.compiler import hot_sizes, specialize
 from verax.compiler.artifacts import cache as caching
 from verax.frontends.deferred_model import DeferredModel
 from verax.ir.deferred import DeferredGraph
@@ -295,3 +298,56 @@ def test_a_program_that_went_from_the_disk_meanwhile_is_made_again(folder: Path)
         entry.unlink()
     assert found.run(batch(4))["y"].tobytes() == wanted[4]
     assert len(found._open.programs) == 2 and kept(folder, ".vx")
+
+
+# --- several at once
+
+
+def test_processes_that_begin_at_the_same_time_answer_alike(folder: Path) -> None:
+    path = saved(folder / "net.onnx", wide(40_009))
+    program = (
+        "import sys, hashlib, verax; from tests.compiler.test_kept_models import batch;"
+        "exe = verax.compile(sys.argv[1], threads=1);"
+        "ys = [exe.run(batch(n))['y'] for n in (4, 9)];"
+        "print(*(hashlib.sha256(y).hexdigest() for y in ys))"
+    )
+    command = [sys.executable, "-c", program, str(path)]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    texts = [process.communicate(timeout=120)[0] for process in started]
+    fresh = verax.compile(path, threads=1, cache=False)
+    wanted = [hashlib.sha256(fresh.run(batch(n))["y"]).hexdigest() for n in (4, 9)]
+    assert [text.split() for text in texts] == [wanted, wanted]
+    model = verax.load(path)
+    assert isinstance(model, DeferredModel)
+    found = verax.compile(model, threads=1)
+    assert [hashlib.sha256(found.run(batch(n))["y"]).hexdigest() for n in (4, 9)] == wanted
+    assert isinstance(model.graph, DeferredGraph) and model.graph.is_released
+
+
+def test_threads_that_make_and_give_up_at_the_same_time_answer_alike(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "MANY_BYTES", 0)
+    monkeypatch.setattr(hot_sizes, "CALLS", 1)
+    monkeypatch.setattr(hot_sizes, "SECONDS", 0.0)
+    path = saved(folder / "net.onnx", network(rows="n"))
+    fresh = verax.compile(path, threads=1, cache=False)
+    sizes = range(2, 12)
+    wanted = {n: fresh.run(batch(n))["y"].tobytes() for n in sizes}
+    exe = verax.compile(path, threads=1)
+    got: list[tuple[int, bytes]] = []
+
+    def work(order: list[int]) -> None:
+        for n in order:
+            got.append((n, exe.run(batch(n))["y"].tobytes()))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        orders = [list(sizes), list(sizes)[::-1]]
+        threads = [threading.Thread(target=work, args=(order,)) for order in orders * 2]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        exe._hot.wait()
+    assert len(got) == 40 and all(answered == wanted[n] for n, answered in got)

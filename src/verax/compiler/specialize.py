@@ -165,7 +165,8 @@ class Specializer:
         if loaded is not None:
             hashes, self._constant_hashes = self._constant_hashes, {}  # others may be reading it
             constants = loaded.constants.items()
-            self._hash_of |= {v: hashes[id(a)][1] for v, a in constants if id(a) in hashes}
+            hash_of = {v: hashes[id(a)][1] for v, a in constants if id(a) in hashes}
+            self._hash_of = {**self._hash_of, **hash_of}  # nor is this one changed under them
             del hashes, constants, loaded
             release(graph)
             gc.collect()  # what made a program refers to itself, and to constants
