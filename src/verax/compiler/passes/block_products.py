@@ -29,7 +29,8 @@ def block_products(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace
     Given:  %q, %s = DynamicQuantizeGroups(axis=2, symmetric=True)(%x);
             %a = Reshape()(Mul()(Cast()(%q), %s), [0, -1]);
             %w = DequantizeLinear(axis=0, block_size=16)(%p, %t); %y = MatMul()(%a, %w)
-    Result: %c = Cast(to='int8')(%q); %y = BlockScaledMatMul()(%c, %s, %p, %t)
+    Result: %q, %s = DynamicQuantizeGroups(axis=2, symmetric=True)(%x);
+            %c = Cast(to='int8')(%q); %y = BlockScaledMatMul()(%c, %s, %p, %t)
 
     The weights are constants; their blocks are those of the data, of a multiple of 16 elements.
 
@@ -53,18 +54,16 @@ def example() -> Graph:
         """
         graph "block_products"
         input %x: float32[3, 1, 16]
-        const %p: uint8[16, 2] = [1, 15, 3, 0, 7, 2, 9, 4, 5, 8, 12, 6, 10, 11, 13, 14, 2, 3,
-            4, 5, 6, 7, 8, 9, 0, 1, 15, 14, 13, 12, 11, 10]
-        const %t: float32[1, 2] = [0.02, 0.01]
-        const %z: uint8[1, 2] = [8, 7]
+        const %p: uint8[16, 1] = [1, 15, 3, 0, 7, 2, 9, 4, 5, 8, 12, 6, 10, 11, 13, 14]
+        const %t: float32[1, 1] = [0.02]
+        const %z: uint8[1, 1] = [7]
         const %rows: int64[2] = [0, -1]
-        %q: int16[3, 1, 16], %s: float32[3, 1, 1] =
-            DynamicQuantizeGroups(axis=2, symmetric=True)(%x)
+      %q: int16[3, 1, 16], %s: float32[3, 1, 1] = DynamicQuantizeGroups(axis=2, symmetric=True)(%x)
         %f: float32[3, 1, 16] = Cast(to='float32')(%q)
         %m: float32[3, 1, 16] = Mul()(%f, %s)
         %a: float32[3, 16] = Reshape()(%m, %rows)
-        %w: float32[16, 2] = DequantizeLinear(axis=0, block_size=16)(%p, %t, %z)
-        %y: float32[3, 2] = MatMul()(%a, %w)
+        %w: float32[16, 1] = DequantizeLinear(axis=0, block_size=16)(%p, %t, %z)
+        %y: float32[3, 1] = MatMul()(%a, %w)
         output %y
         """
     )

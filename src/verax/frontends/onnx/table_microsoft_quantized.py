@@ -238,14 +238,14 @@ def mat_mul_n_bits(c: Conversion) -> Result:
     parameters = [codes, scales.reshape(n, blocks).T, zero]
     constants = [c.constant(np.ascontiguousarray(p)) for p in parameters]
     weights = c.add("DequantizeLinear", constants, axis=0, block_size=size)
-    x = _rounded_in_blocks(c, c.required(0), k, size) if level == INT8_LEVEL else c.required(0)
+    x = _quantize_blocks(c, c.required(0), k, size) if level == INT8_LEVEL else c.required(0)
     bias = c.input(5)
     if bias is None:
         return c.result("MatMul", [x, weights])
     return c.result("Add", [c.add("MatMul", [x, weights]), bias])
 
 
-def _rounded_in_blocks(c: Conversion, x: str, k: int, size: int) -> str:
+def _quantize_blocks(c: Conversion, x: str, k: int, size: int) -> str:
     """x [..., k] as integers of 8 bits with one scale for every `size` features, as floats."""
     rank, blocks, dtype = c.rank(x), -(-k // size), c.type(x).dtype
     x = c.cast(x, DType.float32)
@@ -256,8 +256,8 @@ def _rounded_in_blocks(c: Conversion, x: str, k: int, size: int) -> str:
     x = c.add("Mul", [c.cast(q, DType.float32), scale])
     x = c.add("Reshape", [x, c.ints([*(0,) * (rank - 1), blocks * size])])
     if k % size:
-        ends = [c.ints([number]) for number in (0, k, rank - 1)]
-        x = c.add("Slice", [x, *ends])
+        limits = [c.ints([limit]) for limit in (0, k, rank - 1)]
+        x = c.add("Slice", [x, *limits])
     return c.cast(x, dtype)
 
 

@@ -75,7 +75,7 @@ class BlockScaledMatMul(Operator):
     def canonical(
         self, ev: Evaluation, x: Any, x_scale: Any, w: Any, w_scale: Any, w_zero: Any = None
     ) -> Any:
-        sums = _sums(x, w, w_zero).astype(np.float32)
+        sums = _sums(x, w, w_zero, np.int64).astype(np.float32)
         total = np.zeros((*sums.shape[:-2], sums.shape[-1]), np.float32)
         with np.errstate(all="ignore"):
             for b in range(sums.shape[-2]):
@@ -118,15 +118,15 @@ class BlockScaledMatMul(Operator):
         yield case("many rows", (9,), 2, 64, 70, "uint4", True)
 
 
-def _sums(x: Any, w: Any, w_zero: Any) -> np.ndarray:
-    """The exact sums of blocks, float64 [..., blocks, n]."""
+def _sums(x: Any, w: Any, w_zero: Any, work: type = np.float64) -> np.ndarray:
+    """The exact sums of blocks, [..., blocks, n] of a type that holds them."""
     blocks, size = x.shape[-2:]
     k, n = w.shape
-    wide = np.zeros((blocks * size, n))
+    wide = np.zeros((blocks * size, n), work)
     wide[:k] = w
     if w_zero is not None:
-        wide -= np.repeat(np.asarray(w_zero, np.float64), size, axis=0)
+        wide -= np.repeat(np.asarray(w_zero, work), size, axis=0)
         wide[k:] = 0
-    rows = np.moveaxis(np.asarray(x, np.float64).reshape(-1, blocks, size), 1, 0)
+    rows = np.moveaxis(np.asarray(x, work).reshape(-1, blocks, size), 1, 0)
     sums = np.matmul(rows, wide.reshape(blocks, size, n))
     return np.moveaxis(sums, 0, 1).reshape(*x.shape[:-2], blocks, n)

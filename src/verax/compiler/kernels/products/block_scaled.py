@@ -8,7 +8,7 @@ multiply-add each.
 
 Weights lie as they are read: per panel of 16 `blocks` columns, per block of the sums the scales of
 the columns (float32), their zero points where there are any (bytes), and the numbers: of 16
-columns four neighboring rows each, and of 4 bits those of the next four rows in the upper halves.
+columns four neighboring rows each, and of 4 bits those of the next four rows in the upper nibbles.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def block_schedule(spec: BlockProductSpec, target: Target) -> ConvSchedule:
     rows, total = static_size(spec.product.m), -(-static_size(spec.product.n) // LANES)
     logical = target.registers // target.physical
     blocks = 4 if rows == 1 and logical >= 16 else 2 if logical >= 16 else 1
-    most = max(1, (logical - 2 * blocks - 4) // (2 * blocks))
-    return ConvSchedule(min(blocks, total), 1, min(rows, most, 8))
+    limit = max(1, (logical - 2 * blocks - 4) // (2 * blocks))
+    return ConvSchedule(min(blocks, total), 1, min(rows, limit, 8))
 
 
 def pack_blocks(
@@ -194,17 +194,17 @@ def emit_block_product(
             if rows // tile_rows:
                 with f.loop(rows // tile_rows) as tile:
                     row = f.imul(tile.index, tile_rows)
-                    _Tile(f, spec, panel, block, blocks, row, tile_rows).emit()
+                    _BlockTile(f, spec, panel, block, blocks, row, tile_rows).emit()
             if rows % tile_rows:
                 row = rows - rows % tile_rows
-                _Tile(f, spec, panel, block, blocks, row, rows % tile_rows).emit()
+                _BlockTile(f, spec, panel, block, blocks, row, rows % tile_rows).emit()
         items += count
         offset += count * panel_bytes
     operations = 2 * rows * static_size(product.n) * static_size(product.k)
     return f.finish(items, operations, spec.nbytes)
 
 
-class _Tile:
+class _BlockTile:
     """The sums of `rows` rows from `row` on by one panel's columns."""
 
     def __init__(
@@ -226,7 +226,9 @@ class _Tile:
         f, spec = self.f, self.spec
         zero = f.constant(0.0)
         with f.loop(spec.count, carry=[zero] * len(self.positions)) as group:
-            data = f.anchor(f.at(self.panel, (group.index, self.blocks * spec.width), dtype="uint8"))
+            data = f.anchor(
+                f.at(self.panel, (group.index, self.blocks * spec.width), dtype="uint8")
+            )
             tables = [(f.iadd(self.row, r), spec.count) for r in range(self.rows)]
             sums = self._integers(group.index, data, tables)
             group.next(self._scaled(group.index, data, tables, sums, list(group.values)))
@@ -239,8 +241,8 @@ class _Tile:
         f, spec = self.f, self.spec
         start: list[ir.Value] = [f.constant(0, "int32")] * len(self.positions)
         if not spec.zeros:
-            places = [f.at(f.args[1], t, group, dtype="int32") for t in tables]
-            by_row = [f.broadcast(p, "int32") for p in places]
+            pointers = [f.at(f.args[1], t, group, dtype="int32") for t in tables]
+            by_row = [f.broadcast(p, "int32") for p in pointers]
             start = [by_row[r] for r, _ in self.positions]
         k = static_size(spec.product.k)
         rows = [
@@ -250,13 +252,13 @@ class _Tile:
         numbers = f.at(data, self.blocks * LANES * (4 + spec.zeros), dtype="uint8")
         state = self.dot.start(start)
         step = min(spec.vectors, UNROLL)
-        trips, left = divmod(spec.vectors, step)
+        trips, remainder = divmod(spec.vectors, step)
         with f.loop(trips, carry=state) as trip:
             base = f.imul(trip.index, step)
             trip.next(self._vectors(rows, numbers, base, step, list(trip.values)))
         state = trip.results
-        if left:
-            state = self._vectors(rows, numbers, trips * step, left, state)
+        if remainder:
+            state = self._vectors(rows, numbers, trips * step, remainder, state)
         return self.dot.results(state)
 
     def _vectors(
@@ -267,7 +269,7 @@ class _Tile:
         f, covered = self.f, ROWS * (2 if self.spec.bits == 4 else 1)
         here = f.at(numbers, (first, self.blocks * VECTOR), dtype="uint8")
         rows = [f.at(row, (first, covered), dtype="int8") for row in rows]
-        steps = self.dot.begin(state)
+        steps = self.dot.running(state)
         for i in range(count):
             values = [
                 [self.f.b.load(f.at(row, covered * i + ROWS * q, dtype="int8"), align=1, typ=I32)
@@ -276,12 +278,12 @@ class _Tile:
             ]  # fmt: skip
             splats = [[f.splat(v) for v in quad] for quad in values]
             for j in range(self.blocks):
-                place = f.at(here, (i * self.blocks + j) * VECTOR, dtype="uint8")
-                weights = f.b.load(place, align=1, typ=ir.VectorType(I32, LANES))
+                pointer = f.at(here, (i * self.blocks + j) * VECTOR, dtype="uint8")
+                weights = f.b.load(pointer, align=1, typ=ir.VectorType(I32, LANES))
                 for r in range(self.rows):
                     x = [quad[r] for quad in splats]
                     self.dot.add(steps, r * self.blocks + j, x, weights)
-        return self.dot.end(steps)
+        return self.dot.finish(steps)
 
     def _scaled(
         self, group: Index, data: ir.Value, tables: list[tuple[Index, int]],
@@ -296,7 +298,9 @@ class _Tile:
                 f.b.zext(f.load(f.at(data, begin + LANES * j, dtype="uint8"), "uint8"), wide)
                 for j in range(self.blocks)
             ]
-            by_row = [f.broadcast(f.at(f.args[1], t, group, dtype="int32"), "int32") for t in tables]
+            by_row = [
+                f.broadcast(f.at(f.args[1], t, group, dtype="int32"), "int32") for t in tables
+            ]
             sums = [
                 f.b.add(total, f.b.mul(points[j], by_row[r]))
                 for (r, j), total in zip(self.positions, sums, strict=True)
@@ -310,9 +314,9 @@ class _Tile:
     def _finish(self, sums: list[ir.Value]) -> None:
         f, product = self.f, self.spec.product
         layout, n = product.convolution(), static_size(product.n)
-        left = f.iadd(n, f.imul(self.block, -LANES))
+        remainder = f.iadd(n, f.imul(self.block, -LANES))
         columns: list[Index | None] = [
-            None if n % LANES == 0 else f.clamp(f.iadd(left, -j * LANES), 0, LANES)
+            None if n % LANES == 0 else f.clamp(f.iadd(remainder, -j * LANES), 0, LANES)
             for j in range(self.blocks)
         ]
         locations = [
@@ -333,31 +337,31 @@ class _Dot:
     """Sums of unsigned weights of 4 or 8 bits by signed bytes, four at a time.
 
     State: int32, one vector a sum; of weights of 8 bits without VNNI a second one for their upper
-    halves. While steps are written out it is the same with sums of 16 bits beside it."""
+    nibbles. While steps are written out it is the same with sums of 16 bits beside it."""
 
     def __init__(self, f: FunctionBuilder, bits: int) -> None:
         self.f, self.bits, target = f, bits, f.module.target
         self.quads = products(f, ContractionTypes("uint8", "int8", "int32", "int32"))
         self.is_paired = not target.has_int8_dot and target.vector_bits >= 256
-        self.parts = 2 if self.is_paired and bits == 8 else 1
+        self.planes = 2 if self.is_paired and bits == 8 else 1
 
     def start(self, sums: list[ir.Value]) -> list[ir.Value]:
-        more = (self.parts - 1) * len(sums)
+        more = (self.planes - 1) * len(sums)
         return [*sums, *[self.f.constant(0, "int32")] * more]
 
     def results(self, state: list[ir.Value]) -> list[ir.Value]:
-        if self.parts == 1:
+        if self.planes == 1:
             return state
-        half = len(state) // 2
+        middle = len(state) // 2
         four = self.f.constant(4, "int32")
-        return [self.f.b.add(a, self.f.b.shl(b, four)) for a, b in zip(state[:half], state[half:])]
+        return [
+            self.f.b.add(a, self.f.b.shl(b, four)) for a, b in zip(state[:middle], state[middle:])
+        ]
 
-    def begin(self, state: list[ir.Value]) -> list[_Running]:
+    def running(self, state: list[ir.Value]) -> list[_Running]:
         return [_Running(total) for total in state]
 
-    def add(
-        self, steps: list[_Running], index: int, x: list[ir.Value], weights: ir.Value
-    ) -> None:
+    def add(self, steps: list[_Running], index: int, x: list[ir.Value], weights: ir.Value) -> None:
         """Adds the products of one vector of weights. x: one number of 32 bits, or two of weights
         of 4 bits."""
         f = self.f
@@ -365,17 +369,17 @@ class _Dot:
             steps[index].total = self.quads.add(weights, x[0], steps[index].total)
             return
         mask, four = f.constant(0x0F0F0F0F, "int32"), f.constant(4, "int32")
-        halves = f.b.and_(weights, mask), f.b.and_(f.b.lshr(weights, four), mask)
-        count = len(steps) // self.parts
+        nibbles = f.b.and_(weights, mask), f.b.and_(f.b.lshr(weights, four), mask)
+        count = len(steps) // self.planes
         targets = (index, index) if self.bits == 4 else (index, index + count)
         values = x if self.bits == 4 else (x[0], x[0])
-        for half, value, target in zip(halves, values, targets, strict=True):
+        for nibble, value, target in zip(nibbles, values, targets, strict=True):
             if self.is_paired:
-                self._add_pairs(steps[target], half, value)
+                self._add_pairs(steps[target], nibble, value)
             else:
-                steps[target].total = self.quads.add(half, value, steps[target].total)
+                steps[target].total = self.quads.add(nibble, value, steps[target].total)
 
-    def end(self, steps: list[_Running]) -> list[ir.Value]:
+    def finish(self, steps: list[_Running]) -> list[ir.Value]:
         for running in steps:
             self._widen(running)
         return [running.total for running in steps]
@@ -385,21 +389,23 @@ class _Dot:
         w, v = f.b.bitcast(weights, kind), f.b.bitcast(x, kind)
         bits = f.module.target.vector_bits
         name = "avx2.pmadd.ub.sw" if bits == 256 else "avx512.pmaddubs.w.512"
-        pairs = self._by_register(f"llvm.x86.{name}", I16, (w, v))
-        running.pairs = pairs if running.pairs is None else f.b.add(running.pairs, pairs)
+        pair_sums = self._by_register(f"llvm.x86.{name}", I16, (w, v))
+        running.pair_sums = (
+            pair_sums if running.pair_sums is None else f.b.add(running.pair_sums, pair_sums)
+        )
         running.steps += 1
         if running.steps == SAFE_STEPS:
             self._widen(running)
 
     def _widen(self, running: _Running) -> None:
-        if running.pairs is None:
+        if running.pair_sums is None:
             return
         f, bits = self.f, self.f.module.target.vector_bits
         ones = ir.Constant(ir.VectorType(I16, 2 * LANES), [1] * (2 * LANES))
         name = "avx2.pmadd.wd" if bits == 256 else "avx512.pmaddw.d.512"
-        sums = self._by_register(f"llvm.x86.{name}", I32, (running.pairs, ones))
+        sums = self._by_register(f"llvm.x86.{name}", I32, (running.pair_sums, ones))
         running.total = f.b.add(running.total, sums)
-        running.pairs, running.steps = None, 0
+        running.pair_sums, running.steps = None, 0
 
     def _by_register(
         self, name: str, element: ir.Type, operands: tuple[ir.Value, ir.Value]
@@ -423,8 +429,8 @@ class _Dot:
 
 @dataclasses.dataclass
 class _Running:
-    """A sum while steps are written out. pairs: of 16 bits, not yet in it, after so many steps."""
+    """A sum while steps are written out. pair_sums: of 16 bits, of `steps`, not yet in it."""
 
     total: ir.Value
-    pairs: ir.Value | None = None
+    pair_sums: ir.Value | None = None
     steps: int = 0

@@ -26,6 +26,7 @@ from verax.compiler.plan.fusion import Group
 from verax.ir.graph import Node
 from verax.ops.quantized.block_scaled import BlockScaledMatMul
 
+
 def plan_blocks(planning: Planning, node: Node) -> Alternatives:
     """One alternative."""
     graph = planning.graph
