@@ -17,7 +17,7 @@ from verax.reference.evaluate import evaluate_node
 STORED = 1 << 16
 """Weights of products that are at least so many stay quantized."""
 SIZE_LIMIT = 1 << 24
-"""Results with more elements are left to run time."""
+"""Results with more elements than this and than they are computed of are left to run time."""
 
 
 def fold_constants(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
@@ -105,9 +105,10 @@ def _values(rewriter: Rewriter, node: Node) -> list[np.ndarray] | None:
         return None
     if any(v is not None and new.constants[v].dtype == object for v in new_node.inputs):
         return None
-    if any(not t.is_fixed or int(t.size) > SIZE_LIMIT for t in types):
-        return None
     arrays = [None if v is None else new.constants[v] for v in new_node.inputs]
+    largest = max((a.size for a in arrays if a is not None), default=0)
+    if any(not t.is_fixed or int(t.size) > max(SIZE_LIMIT, largest) for t in types):
+        return None
     inputs = tuple(None if v is None else new.types[v] for v in new_node.inputs)
     results = evaluate_node(new_node, arrays, inputs, types, np.float32, promised_bits=True)
     return [np.asarray(r, order="C") for r in results]

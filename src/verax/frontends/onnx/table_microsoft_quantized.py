@@ -201,6 +201,8 @@ def _looked_up(c: Conversion, table: np.ndarray, ids: str) -> str:
     return c.cast(rows, DType.float32)
 
 
+VIEWS = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
+"""Operators that leave the elements in their order."""
 INT8_LEVEL = 4
 """accuracy_level of MatMulNBits whose products take their left factor in 8 bits."""
 
@@ -262,10 +264,18 @@ def _quantize_blocks(c: Conversion, x: str, k: int, size: int) -> str:
 
 
 def _constant(c: Conversion, index: int, description: str) -> np.ndarray:
-    array = c.builder.constants.get(c.required(index))
+    """A constant input, also one that nodes give another shape."""
+    builder, value = c.builder, c.required(index)
+    type_ = builder.types[value]
+    while value not in builder.constants and type_.is_static:
+        node = next((n for n in reversed(builder.nodes) if value in n.outputs), None)
+        if node is None or node.op.kind not in VIEWS:
+            break
+        value = node.inputs[0] or ""
+    array = builder.constants.get(value)
     if array is None:
         c.refuse(f"{description} are computed while the network runs")
-    return array
+    return array.reshape(type_.shape)
 
 
 def _unpacked(rows: np.ndarray, bits: int) -> np.ndarray:

@@ -34,8 +34,9 @@ from verax.compiler.kernels.products.gemm import GemmSpec
 from verax.compiler.kernels.products.steps import products
 from verax.compiler.kernels.products.stored import KNOWN
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.sizes import static_size
+from verax.compiler.kernels.sizes import Size, all_open, static_size
 from verax.compiler.kernels.target import LANES, Target
+from verax.ir.dim import same
 
 I16 = ir.IntType(16)
 ROWS = 4
@@ -96,7 +97,7 @@ class BlockSumsSpec:
 
     Arguments of the kernel: x (int8), sums (int32)."""
 
-    count: int
+    count: Size
     size: int
     factor: int
 
@@ -110,11 +111,12 @@ class BlockSumsSpec:
 
 def block_schedule(spec: BlockProductSpec, target: Target) -> ConvSchedule:
     """As many rows and columns as leave the sums, in integers and in float32, in registers."""
-    rows, total = static_size(spec.product.m), -(-static_size(spec.product.n) // LANES)
+    rows, total = spec.product.m, -(-static_size(spec.product.n) // LANES)
     logical = target.registers // target.physical
-    blocks = 4 if rows == 1 and logical >= 16 else 2 if logical >= 16 else 1
+    blocks = 4 if same(rows, 1) and logical >= 16 else 2 if logical >= 16 else 1
     limit = max(1, (logical - 2 * blocks - 4) // (2 * blocks))
-    return ConvSchedule(min(blocks, total), 1, min(rows, limit, 8))
+    rows = min(rows, limit, 8) if isinstance(rows, int) else min(limit, 8)
+    return ConvSchedule(min(blocks, total), 1, rows)
 
 
 def pack_blocks(
@@ -148,7 +150,7 @@ def pack_blocks(
     return np.concatenate(chunks)
 
 
-@emits(BlockSumsSpec, dtypes=("int8", "int32"))
+@emits(BlockSumsSpec, dtypes=("int8", "int32"), settle=all_open)
 def emit_block_sums(module: ModuleBuilder, spec: BlockSumsSpec) -> Kernel:
     """Items: blocks."""
     f = module.kernel((spec, None), 2, hint="block_sums")
@@ -172,6 +174,7 @@ def emit_block_sums(module: ModuleBuilder, spec: BlockSumsSpec) -> Kernel:
     BlockProductSpec,
     dtypes=KNOWN,
     schedules=lambda spec, target: (block_schedule(spec, target),),
+    settle=all_open,
 )
 def emit_block_product(
     module: ModuleBuilder, spec: BlockProductSpec, schedule: ConvSchedule
@@ -182,7 +185,8 @@ def emit_block_product(
     f = module.kernel((spec, schedule), 5 + len(operands), hint="block_product")
     if f.kernel is not None:
         return f.kernel
-    rows, tile_rows = static_size(product.m), schedule.cols
+    rows, tile_rows = product.m, schedule.cols
+    full, remainder = rows // tile_rows, rows % tile_rows
     items, offset = 0, 0
     for first, count, blocks in sections(product.convolution(), schedule):
         first, count = static_size(first), static_size(count)
@@ -191,16 +195,19 @@ def emit_block_product(
         with f.loop(f.clamp(f.iadd(f.end, -items), 0, count), start=start) as item:
             block = f.iadd(f.imul(item.index, blocks), first)
             panel = f.at(f.args[3], (item.index, panel_bytes), offset, dtype="uint8")
-            if rows // tile_rows:
-                with f.loop(rows // tile_rows) as tile:
+            if full != 0:
+                with f.loop(full) as tile:
                     row = f.imul(tile.index, tile_rows)
                     _BlockTile(f, spec, panel, block, blocks, row, tile_rows).emit()
-            if rows % tile_rows:
-                row = rows - rows % tile_rows
-                _BlockTile(f, spec, panel, block, blocks, row, rows % tile_rows).emit()
+            if isinstance(remainder, int) and remainder:
+                row = rows - remainder
+                _BlockTile(f, spec, panel, block, blocks, row, remainder).emit()
+            elif remainder != 0:
+                with f.loop(rows, start=full * tile_rows) as single:
+                    _BlockTile(f, spec, panel, block, blocks, single.index, 1).emit()
         items += count
         offset += count * panel_bytes
-    operations = 2 * rows * static_size(product.n) * static_size(product.k)
+    operations = rows * (2 * static_size(product.n) * static_size(product.k))
     return f.finish(items, operations, spec.nbytes)
 
 

@@ -17,6 +17,7 @@ from verax.compiler.kernels.products.block_scaled import (
     pack_blocks,
 )
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix
+from verax.compiler.kernels.sizes import static_size
 from verax.compiler.kernels.target import LANES
 from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.products.linear import fits, product_epilogue
@@ -31,11 +32,11 @@ def plan_blocks(planning: Planning, node: Node) -> Alternatives:
     """One alternative."""
     graph = planning.graph
     x, constants = graph.types[node.inputs[0] or ""], graph.constant_inputs(node)
-    if not x.is_fixed or 0 in x.shape:
-        return NoKernel("its sizes are not numbers, or there is nothing to multiply")
+    if 0 in x.shape:
+        return NoKernel("there is nothing to multiply")
     if any(c is None for c, v in zip(constants[2:], node.inputs[2:]) if v is not None):
         return NoKernel("weights, scales or zero points are computed")
-    if x.shape[-1] % LANES:
+    if static_size(x.shape[-1]) % LANES:
         return NoKernel("a block has no whole vectors of 16")
     refused = planning.refused_types(graph.output_types(node), BlockProductSpec)
     choice = Choice("block-scaled product", takes_epilogue=True, spec=BlockProductSpec)
@@ -49,6 +50,7 @@ def place_blocks(lowering: Lowering, group: Group, choice: Choice) -> None:
     x, x_scale, *names = node.inputs
     codes, scales, points = (*(graph.constants[v or ""] for v in names if v), None)[:3]
     *lead, count, size = graph.types[x or ""].shape
+    count, size = static_size(count), static_size(size)
     rows, columns = math.prod(lead), codes.shape[1]
     shift, bits = _stored(codes, points)
     zeros = np.full(scales.shape, shift) if points is None else points.astype(int) + shift
