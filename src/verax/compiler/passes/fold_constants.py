@@ -13,6 +13,7 @@ from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
 from verax.ir.types import DType, TensorType
 from verax.ops.movement.reshaping import Transpose
+from verax.ops.pointwise.cast import Cast
 from verax.ops.pointwise.identity import Identity
 from verax.ops.quantized.quantization import DequantizeLinear
 from verax.ops.sums.linear import Gemm, MatMul
@@ -41,9 +42,10 @@ def fold_constants(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace
     for node in graph.nodes:
         stays = rewriter.spent or any(v in graph.outputs for v in node.outputs)
         stays = stays or _is_stored(rewriter, node)
-        transposed = None if rewriter.spent else _transposed(rewriter, node)
-        if transposed is not None:
-            rewriter.replace(node, transposed, "fold_constants")
+        stored = None if rewriter.spent else _transposed(rewriter, node)
+        stored = stored or (None if rewriter.spent else _cast_late(rewriter, node))
+        if stored is not None:
+            rewriter.replace(node, stored, "fold_constants")
             continue
         values = None if stays else _values(rewriter, node)
         if values is None:
@@ -138,6 +140,27 @@ def _transposed(rewriter: Rewriter, node: Node) -> str | None:
     inputs = [None if a is None else rewriter.constant(np.ascontiguousarray(a.T)) for a in arrays]
     changed = dataclasses.replace(op, axis=1 - op.axis % 2)
     return rewriter.add(changed, inputs, node.name, rewriter.names(node))
+
+
+def _cast_late(rewriter: Rewriter, node: Node) -> str | None:
+    """The NEW value of a Cast to float32 of a large constant matrix of bytes that is only read as
+    the right factor of products: a DequantizeLinear whose scale is 1."""
+    if not isinstance(node.op, Cast) or node.op.to is not DType.float32:
+        return None
+    (bytes_,), value = _constants(rewriter, node), node.outputs[0]
+    if bytes_ is None or bytes_.dtype not in (np.int8, np.uint8) or bytes_.ndim != 2:
+        return None
+    readers = list(_readers(rewriter.old, value))
+    products = [r for r, _, transposed in readers if r is not None and not transposed]
+    if bytes_.size < STORED or not products or len(products) < len(readers):
+        return None
+    for reader, operand, _ in readers:
+        if reader is None or not isinstance(reader.op, MatMul | Gemm):
+            return None
+        if operand in (reader.inputs[0], *reader.inputs[2:]):
+            return None
+    inputs = [rewriter.map(node.inputs[0]), rewriter.constant(np.array(1, np.float32))]
+    return rewriter.add(DequantizeLinear(), inputs, node.name, rewriter.names(node))
 
 
 def _is_content(content: np.ndarray, type_: TensorType) -> bool:
