@@ -124,8 +124,8 @@ def _quantized(graph: Graph, value: str, size: int, k: int) -> Node | None:
 
 def _cuts_the_end(graph: Graph, node: Node, k: int) -> bool:
     """True if the node takes the first k of the last axis and all of the others."""
-    constants = graph.constant_inputs(node)[1:]
+    start, end, *further = graph.constant_inputs(node)[1:]
     before, after = (graph.types[v or ""].dims for v in (node.inputs[0], node.outputs[0]))
-    if any(c is None or c.size != 1 for c in constants[:2]) or before[:-1] != after[:-1]:
+    if start is None or end is None or start.size != 1 or before[:-1] != after[:-1]:
         return False
-    return int(constants[0].flat[0]) == 0 and after[-1] == k and len(constants) < 4
+    return int(start.flat[0]) == 0 and after[-1] == k and len(further) < 2

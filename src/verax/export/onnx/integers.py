@@ -59,7 +59,7 @@ def block_scaled_product(node: Node, graph: Graph, version: int) -> OnnxEmission
     """The sums of blocks in float64, where they are exact, the rest in float32."""
     g = NodeGroup(node, graph)
     rank, (blocks, size), (k, n) = g.type(0).rank, g.type(0).dims[-2:], g.type(2).dims
-    if not all(isinstance(d, int) for d in (blocks, size, k, n)):
+    if not (isinstance(blocks, int) and isinstance(size, int) and isinstance(k, int)):
         return g.refuse("whose blocks are counted while the network runs has no ONNX form")
     lead = [0] * (rank - 2)
     weights = g.cast(g.input(2), DType.float64)

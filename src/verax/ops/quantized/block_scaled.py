@@ -127,6 +127,6 @@ def _sums(x: Any, w: Any, w_zero: Any, work: type = np.float64) -> np.ndarray:
     if w_zero is not None:
         wide -= np.repeat(np.asarray(w_zero, work), size, axis=0)
         wide[k:] = 0
-    rows = np.moveaxis(np.asarray(x, work).reshape(-1, blocks, size), 1, 0)
+    rows: np.ndarray = np.moveaxis(np.asarray(x, work).reshape(-1, blocks, size), 1, 0)
     sums = np.matmul(rows, wide.reshape(blocks, size, n))
     return np.moveaxis(sums, 0, 1).reshape(*x.shape[:-2], blocks, n)

@@ -48,7 +48,8 @@ def place_blocks(lowering: Lowering, group: Group, choice: Choice) -> None:
     """x, sums of its blocks, its scales, weights, operands, y."""
     graph, node = lowering.graph, group.root
     x, x_scale, *names = node.inputs
-    codes, scales, points = (*(graph.constants[v or ""] for v in names if v), None)[:3]
+    arrays = [graph.constants[v] for v in names if v is not None]
+    codes, scales, points = arrays[0], arrays[1], arrays[2] if len(arrays) > 2 else None
     *lead, count, size = graph.types[x or ""].shape
     count, size = static_size(count), static_size(size)
     rows, columns = math.prod(lead), codes.shape[1]
