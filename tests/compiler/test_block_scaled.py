@@ -35,12 +35,14 @@ RANGES = {"int4": (-8, 8), "int8": (-128, 128), "uint4": (0, 16), "uint8": (0, 2
 def product(
     rows: tuple[int, ...], blocks: int, size: int, n: int, kind: str, zero: bool = True,
     missing: int = 0, bias: bool = False, seed: int = 0, symmetric: bool = True, halves: int = 1,
+    cut: bool = False,
 ) -> tuple[Graph, dict[str, np.ndarray]]:  # fmt: skip
     """Data quantized in blocks by weights that are dequantized in blocks, Relu behind it. halves:
-    into which the blocks of the weights are cut for the data."""
+    into which the blocks of the weights are cut for the data. cut: the data go on behind the last
+    row of the weights, where they would be padded."""
     rng, b = np.random.default_rng(seed), Builder("net")
     k = blocks * size - missing
-    x = rng.standard_normal((*rows, k)).astype(np.float32)
+    x = rng.standard_normal((*rows, k + missing * cut)).astype(np.float32)
     x[..., :3] *= 40
     element = np.int8 if kind.startswith("int") else np.uint8
     parameters = [rng.integers(*RANGES[kind], (k, n)).astype(element),
@@ -54,7 +56,7 @@ def product(
         return b.add(REGISTRY[name](**attributes), list(inputs))
 
     value, rank = b.input("x", TensorType.of(x)), len(rows) + 1
-    if missing:
+    if missing and not cut:
         value = add("Pad", value, ints(*[0] * (2 * rank - 1), missing))
     value = add("Reshape", value, ints(*rows, blocks * halves, size // halves))
     op = REGISTRY["DynamicQuantizeGroups"](axis=rank, symmetric=symmetric)
@@ -115,6 +117,13 @@ def test_sums_of_the_largest_numbers_do_not_saturate(
             assert name
     fed["x"] = np.sign(fed["x"] + 9) * np.float32(byte)
     same_bits(graph, fed, target=target)
+
+
+@pytest.mark.parametrize(("kind", "zero"), [("uint4", True), ("int8", True), ("int4", False)])
+def test_data_behind_the_last_weight_count_as_nothing(kind: str, zero: bool) -> None:
+    graph, fed = product((2,), 3, 32, 19, kind, zero, missing=6, cut=True)
+    same_bits(graph, fed)
+    same_bits(graph, fed, target="avx2")
 
 
 def test_the_rewrite_stays_within_rounding() -> None:

@@ -123,12 +123,12 @@ def pack_blocks(
     numbers: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, spec: BlockProductSpec,
     schedule: ConvSchedule,
 ) -> np.ndarray:  # fmt: skip
-    """Weights as one vector of bytes. numbers: unsigned bytes (k, n); scales: float32 (blocks, n);
+    """Weights as one vector of bytes. numbers: unsigned bytes (k, n), whole blocks; scales: float32 (blocks, n);
     zeros: unsigned bytes likewise, None unless every column of a block has its own."""
-    k, n = numbers.shape
+    n = numbers.shape[1]
     spare = -n % LANES
     total, count = (n + spare) // LANES, spec.count
-    w = np.pad(numbers, ((0, static_size(spec.product.k) - k), (0, spare)))
+    w = np.pad(numbers, ((0, 0), (0, spare)))
     quads = w.reshape(count, spec.size // ROWS, ROWS, total, LANES).transpose(3, 0, 1, 4, 2)
     if spec.bits == 4:
         quads = quads[:, :, ::2] | quads[:, :, 1::2] << 4

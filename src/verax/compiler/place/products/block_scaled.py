@@ -73,6 +73,9 @@ def place_blocks(lowering: Lowering, group: Group, choice: Choice) -> None:
 
     def pack() -> np.ndarray:
         numbers = (codes.astype(np.int16) + shift).astype(np.uint8)
+        # Data behind the last row meet weights that count as 0: the zero points.
+        missing = np.repeat(zeros[-1:].astype(np.uint8), k - len(codes), axis=0)
+        numbers = np.concatenate([numbers, missing])
         table = zeros.astype(np.uint8) if by_column else None
         return pack_blocks(numbers, scales, table, spec, schedule)
 
@@ -88,8 +91,8 @@ def place_blocks(lowering: Lowering, group: Group, choice: Choice) -> None:
 
 def _stored(codes: np.ndarray, points: np.ndarray | None) -> tuple[int, int]:
     """What makes weights, and the zero points with them, unsigned, and the bits that hold them."""
-    low, high = int(codes.min(initial=0)), int(codes.max(initial=0))
+    both = [codes] if points is None else [codes, points]
+    low, high = (min(int(a.min(initial=0)) for a in both), max(int(a.max(initial=0)) for a in both))
     if codes.dtype == np.uint8:
         return 0, 4 if high < 16 else 8
-    lowest = 0 if points is None else int(points.min(initial=0))
-    return (8, 4) if low >= -8 and high < 8 and lowest >= -8 else (128, 8)
+    return (8, 4) if low >= -8 and high < 8 else (128, 8)
