@@ -123,8 +123,9 @@ def pack_blocks(
     numbers: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, spec: BlockProductSpec,
     schedule: ConvSchedule,
 ) -> np.ndarray:  # fmt: skip
-    """Weights as one vector of bytes. numbers: unsigned bytes (k, n), whole blocks; scales: float32 (blocks, n);
-    zeros: unsigned bytes likewise, None unless every column of a block has its own."""
+    """Weights as one vector of bytes. numbers: unsigned bytes (k, n), whole blocks; scales:
+    float32 (blocks, n); zeros: unsigned bytes likewise, None unless every column of a block has its
+    own."""
     n = numbers.shape[1]
     spare = -n % LANES
     total, count = (n + spare) // LANES, spec.count
