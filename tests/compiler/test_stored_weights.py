@@ -70,8 +70,10 @@ def product(
     return b.graph([b.add(REGISTRY["Relu"](), [made])]), {"x": x}
 
 
-def same_bits(graph: Graph, fed: dict[str, np.ndarray], threads: int = 1) -> Executable:
-    exe = compile(graph, Settings(opt_level=1, threads=threads))
+def same_bits(
+    graph: Graph, fed: dict[str, np.ndarray], threads: int = 1, target: str = "host"
+) -> Executable:
+    exe = compile(graph, Settings(opt_level=1, threads=threads, target=target))
     (got,), (wanted,) = exe.run(fed).values(), promised(graph, fed).values()
     assert bits(got) == bits(wanted)
     assert not exe.plan.on_reference
@@ -165,7 +167,28 @@ def test_files_types_of_few_bits_stay_in_them(element: str, zero: bool) -> None:
         x = rng.standard_normal((3, 48)).astype(np.float32)
         graph = b.graph([b.add(REGISTRY["MatMul"](), [b.input("x", TensorType.of(x)), value])])
         (spec,) = specs(same_bits(graph, {"x": x}))
-        assert isinstance(spec, RowsSpec) and spec.stored == Stored("uint4", 16, spec.stored.zeros)
+        shared = 8 if element.startswith("int") and not zero else 0
+        assert isinstance(spec, RowsSpec) and spec.stored == Stored("uint4", 16, zero, shared)
+
+
+@pytest.mark.parametrize("target", ["avx2", "avx512"])
+@pytest.mark.parametrize("n", [9, 31, 43, 75, 150])
+def test_numbers_of_4_bits_are_read_in_pairs_of_blocks(n: int, target: str) -> None:
+    """One to five blocks of columns in a panel and beside it; one zero point and many."""
+    if not Target.named(target).runs_here():
+        pytest.skip(f"no {target} here")
+    rng = np.random.default_rng(n)
+    for rows, shared in ((1, True), (3, False), (11, True)):
+        b, x = Builder("net"), rng.standard_normal((rows, 51)).astype(np.float32)
+        points = rng.integers(0, 16, (3, n)).astype(np.uint8)
+        arrays = (rng.integers(0, 16, (51, n)).astype(np.uint8),
+                  rng.uniform(-0.02, 0.1, (3, n)).astype(np.float32),
+                  np.full_like(points, 11) if shared else points)  # fmt: skip
+        op = REGISTRY["DequantizeLinear"](axis=0, block_size=17)
+        weights = b.add(op, [b.constant(a) for a in arrays])
+        value = b.input("x", TensorType.of(x))
+        graph = b.graph([b.add(REGISTRY["MatMul"](), [value, weights])])
+        same_bits(graph, {"x": x}, target=target)
 
 
 @pytest.mark.parametrize("read", ["right", "left", "returned", "transposed"])

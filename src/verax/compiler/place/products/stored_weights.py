@@ -120,6 +120,8 @@ def _integers(graph: Graph, node: Node, transposed: bool) -> StoredFactor | None
         numbers, kind = centered.reshape(numbers.shape).astype(np.int8), "int8"
         points = np.zeros((1, 1), np.int32)
     scales = spread(scale)
+    if kind == "uint4" and bool((points == points.flat[0]).all()):
+        return StoredFactor(Stored(kind, group, zero=int(points.flat[0])), numbers, (scales,))
     zeros = bool(points.any())
     tables = (scales, np.broadcast_to(points, scales.shape)) if zeros else (scales,)
     return StoredFactor(Stored(kind, group, zeros), numbers, tables)
