@@ -124,11 +124,16 @@ def pack_stored(
     pieces, begin, k = [], 0, static_size(spec.k)
     for _, count, blocks in sections(spec.convolution(), schedule):
         end = begin + static_size(count) * k * blocks * LANES
-        panels, pairs = packed[begin:end].reshape(-1, blocks * LANES), blocks // 2 * 2 * LANES
-        halves = panels[:, :pairs].reshape(len(panels), -1, 2, LANES)
-        rest = panels[:, pairs:].reshape(len(panels), -1, 2, LANES // 2)
-        joined = [(h[:, :, 0] | h[:, :, 1] << 4).reshape(len(panels), -1) for h in (halves, rest)]
-        pieces.append(np.concatenate(joined, axis=1).reshape(-1))
+        panels, paired_columns = (
+            packed[begin:end].reshape(-1, blocks * LANES),
+            blocks // 2 * 2 * LANES,
+        )
+        couples = panels[:, :paired_columns].reshape(len(panels), -1, 2, LANES)
+        remainder = panels[:, paired_columns:].reshape(len(panels), -1, 2, LANES // 2)
+        byte_rows = [
+            (h[:, :, 0] | h[:, :, 1] << 4).reshape(len(panels), -1) for h in (couples, remainder)
+        ]
+        pieces.append(np.concatenate(byte_rows, axis=1).reshape(-1))
         begin = end
     return np.concatenate(pieces)
 
@@ -257,8 +262,8 @@ class _PanelWalk:
         terms = [((row, self.blocks * width), j * width) for j in range(self.blocks)]
         pointers = [f.at(self.factor, *t, dtype=kind) for t in terms]
         if self.stored.kind == "uint4":
-            pairs = zip(pointers[::2], pointers[1::2])
-            values = [v for first, _ in pairs for v in self._load_pair(first)]
+            couples = zip(pointers[::2], pointers[1::2])
+            values = [v for first, _ in couples for v in self._load_pair(first)]
             values += map(self._load_float32, pointers[len(values) :])
         else:
             values = [self._load_float32(p) for p in pointers]
@@ -288,16 +293,16 @@ class _PanelWalk:
     def _load_pair(self, pointer: ir.Value) -> list[ir.Value]:
         """32 numbers of 4 bits in float32."""
         f, wide = self.f, self.f.vector_type()
-        both = f.b.zext(f.load(pointer, "uint8"), f.vector_type("int32"))
-        upper = f.b.lshr(both, f.constant(4, "int32"))
+        packed_bytes = f.b.zext(f.load(pointer, "uint8"), f.vector_type("int32"))
+        upper = f.b.lshr(packed_bytes, f.constant(4, "int32"))
         if f.module.target.vector_bits < LANES * 32:
             fifteen = f.constant(15, "int32")
-            return [self._centered(f.b.and_(v, fifteen)) for v in (both, upper)]
+            return [self._centered(f.b.and_(v, fifteen)) for v in (packed_bytes, upper)]
         # An instruction that looks up the lowest 4 bits of each number.
         table = ir.Constant(wide, [float(i - self.stored.zero) for i in range(LANES)])
         arguments = [wide, f.vector_type("int32")]
         look_up = f.module.intrinsic("llvm.x86.avx512.permvar.sf.512", wide, arguments)
-        return [f.b.call(look_up, [table, v]) for v in (both, upper)]
+        return [f.b.call(look_up, [table, v]) for v in (packed_bytes, upper)]
 
     def _centered(self, numbers: ir.Value) -> ir.Value:
         """Integers less the zero point that they share, in float32."""

@@ -91,8 +91,11 @@ def place_blocks(lowering: Lowering, group: Group, choice: Choice) -> None:
 
 def _stored(codes: np.ndarray, points: np.ndarray | None) -> tuple[int, int]:
     """What makes weights, and the zero points with them, unsigned, and the bits that hold them."""
-    both = [codes] if points is None else [codes, points]
-    low, high = (min(int(a.min(initial=0)) for a in both), max(int(a.max(initial=0)) for a in both))
+    arrays = [codes] if points is None else [codes, points]
+    low, high = (
+        min(int(a.min(initial=0)) for a in arrays),
+        max(int(a.max(initial=0)) for a in arrays),
+    )
     if codes.dtype == np.uint8:
         return 0, 4 if high < 16 else 8
     return (8, 4) if low >= -8 and high < 8 else (128, 8)
