@@ -36,7 +36,6 @@ NOT_INSTALLED = {
     "tensorflow": "campaigns write new files with it; what it answered is stored in the tests",
     "keras": "comes with tensorflow",
     "tvm": "one test of a runner",
-    "torchao": "one test; the programs that it quantised are stored, and read without it",
     "sklearn": "trains the example network again, in the extra `examples`",
 }
 """Packages that tests may ask for with `importorskip` and `make test` does not install, and why."""

@@ -31,6 +31,7 @@ from verax.compiler.kernels.convolution.winograd_tiles import WinogradInput
 from verax.compiler.kernels.loops.iota import IotaSpec
 from verax.compiler.kernels.loops.loop import LoopSpec
 from verax.compiler.kernels.products.attention_spec import AttentionSpec
+from verax.compiler.kernels.products.block_scaled import BlockProductSpec, BlockSumsSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, PackSpec
 from verax.compiler.kernels.products.stored import RowsSpec, WidenSpec
 from verax.compiler.kernels.products.strassen import StrassenSpec
@@ -71,13 +72,14 @@ USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "Ave
 """By type of spec, an operator whose network calls for it."""
 ELSEWHERE = (
     RowsSpec, WidenSpec, KeptSpec, PairwiseSpec, StateCopySpec, IotaSpec, VisibleKeysSpec,
-    UnusualSpec,
+    UnusualSpec, BlockProductSpec, BlockSumsSpec,
 )  # fmt: skip
 """Kernels of large weights: tests/compiler/test_stored_weights.py; of computed conditions:
 tests/compiler/place/test_chosen.py; of sums of float64: tests/compiler/kernels/test_pairwise.py; of
 state: tests/compiler/test_state_in_place.py; of open sizes:
 tests/compiler/test_open_movement.py; of attention that
-stops early: tests/compiler/test_attention_of_visible_keys.py."""
+stops early: tests/compiler/test_attention_of_visible_keys.py; of blocks with scales:
+tests/compiler/test_block_scaled.py."""
 
 
 def networks(name: str) -> Iterator[tuple[Case, Graph, dict[str, np.ndarray]]]:

@@ -200,6 +200,20 @@ def on_bytes(b: Builder, x: str) -> list[str]:
     return [add(b, "Conv", as_floats(b, as_bytes(b, x)), w)]
 
 
+def in_blocks(b: Builder, x: str) -> list[str]:
+    """18 rows of 21, the last of two blocks of 16 filled up with zeros."""
+    rows = add(b, "Reshape", x, axes(b, 18, 21))
+    rows = add(b, "Reshape", add(b, "Pad", rows, axes(b, 0, 0, 0, 11)), axes(b, 18, 2, 16))
+    quantize = REGISTRY["DynamicQuantizeGroups"](axis=2, symmetric=True)
+    q, scale = b.add_all(quantize, [rows])
+    rows = add(b, "Mul", add(b, "Cast", q, to="float32"), scale)
+    rows = add(
+        b, "Slice", add(b, "Reshape", rows, axes(b, 18, 32)), *(axes(b, n) for n in (0, 21, 1))
+    )
+    w = add(b, "DequantizeLinear", byte_weights(b, 21, 5), random(b, 2, 5), axis=0, block_size=16)
+    return [add(b, "MatMul", rows, w)]
+
+
 def in_halves(b: Builder, x: str) -> list[str]:
     w = b.constant(np.linspace(-1, 1, 90).reshape(5, 3, 3, 2).astype(np.float16))
     return [add(b, "Conv", add(b, "Cast", x, to="float16"), w)]
@@ -303,6 +317,7 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
     "choose_strassen": (large, lambda exe: kinds(exe) == ["Reshape", "MatMul", "Tanh",
                                                     "StrassenMatMul"]),
     "integer_products": (on_bytes, lambda exe: "ConvInteger" in kinds(exe)),
+    "block_products": (in_blocks, lambda exe: "BlockScaledMatMul" in kinds(exe)),
     "widen_halves": (in_halves, lambda exe: kinds(exe).count("Cast") == 3),
     "move_dequantize": (pooled_bytes, lambda exe: kinds(exe) == ["QuantizeLinear", "MaxPool"]),
     "flatten_windows": (one_window, lambda exe: "ReduceSum" in kinds(exe)),

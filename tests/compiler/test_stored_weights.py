@@ -17,7 +17,7 @@ from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.products import stored as stored_product
-from verax.compiler.kernels.products.stored import RowsSpec, WidenSpec
+from verax.compiler.kernels.products.stored import RowsSpec, Stored, WidenSpec
 from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS
 from verax.compiler.kernels.target import Target
 from verax.compiler.passes import fold_constants
@@ -70,8 +70,10 @@ def product(
     return b.graph([b.add(REGISTRY["Relu"](), [made])]), {"x": x}
 
 
-def same_bits(graph: Graph, fed: dict[str, np.ndarray], threads: int = 1) -> Executable:
-    exe = compile(graph, Settings(opt_level=1, threads=threads))
+def same_bits(
+    graph: Graph, fed: dict[str, np.ndarray], threads: int = 1, target: str = "host"
+) -> Executable:
+    exe = compile(graph, Settings(opt_level=1, threads=threads, target=target))
     (got,), (wanted,) = exe.run(fed).values(), promised(graph, fed).values()
     assert bits(got) == bits(wanted)
     assert not exe.plan.on_reference
@@ -143,6 +145,74 @@ def test_scales_that_lie_otherwise_are_dequantised_ahead(level: int) -> None:
     exe = compile(graph, Settings(opt_level=level, threads=1))
     (got,), (wanted,) = exe.run(fed).values(), promised(graph, fed).values()
     assert bits(got) == bits(wanted) and not exe.plan.on_reference
+
+
+@pytest.mark.parametrize("element", ["int4", "uint4", "int2", "uint2"])
+@pytest.mark.parametrize("zero", [False, True])
+def test_files_types_of_few_bits_stay_in_them(element: str, zero: bool) -> None:
+    """ONNX's own INT4 and its relatives, as they are and transposed between."""
+    rng, kind = np.random.default_rng(len(element)), getattr(ml_dtypes, element)
+    info = ml_dtypes.iinfo(kind)
+    for transposed in (False, True):
+        b, shape = Builder("net"), ((29, 48) if transposed else (48, 29))
+        blocks = (29, 3) if transposed else (3, 29)
+        w = rng.integers(info.min, info.max + 1, shape).astype(kind)
+        parameters = [rng.uniform(-0.02, 0.1, blocks).astype(np.float32)]
+        parameters += [rng.integers(info.min, info.max + 1, blocks).astype(kind)] if zero else []
+        op = REGISTRY["DequantizeLinear"](axis=int(transposed), block_size=16)
+        value = b.add(op, [b.constant(a) for a in (w, *parameters)])
+        if transposed:
+            value = b.add(REGISTRY["Identity"](), [value])
+            value = b.add(REGISTRY["Transpose"](perm=(1, 0)), [value])
+        x = rng.standard_normal((3, 48)).astype(np.float32)
+        graph = b.graph([b.add(REGISTRY["MatMul"](), [b.input("x", TensorType.of(x)), value])])
+        (spec,) = specs(same_bits(graph, {"x": x}))
+        shared = 8 if element.startswith("int") and not zero else 0
+        assert isinstance(spec, RowsSpec) and spec.stored == Stored("uint4", 16, zero, shared)
+
+
+@pytest.mark.parametrize("target", ["avx2", "avx512"])
+@pytest.mark.parametrize("n", [9, 31, 43, 75, 150])
+def test_numbers_of_4_bits_are_read_in_pairs_of_blocks(n: int, target: str) -> None:
+    """One to five blocks of columns in a panel and beside it; one zero point and many."""
+    if not Target.named(target).runs_here():
+        pytest.skip(f"no {target} here")
+    rng = np.random.default_rng(n)
+    for rows, shared in ((1, True), (3, False), (11, True)):
+        b, x = Builder("net"), rng.standard_normal((rows, 51)).astype(np.float32)
+        points = rng.integers(0, 16, (3, n)).astype(np.uint8)
+        arrays = (rng.integers(0, 16, (51, n)).astype(np.uint8),
+                  rng.uniform(-0.02, 0.1, (3, n)).astype(np.float32),
+                  np.full_like(points, 11) if shared else points)  # fmt: skip
+        op = REGISTRY["DequantizeLinear"](axis=0, block_size=17)
+        weights = b.add(op, [b.constant(a) for a in arrays])
+        value = b.input("x", TensorType.of(x))
+        graph = b.graph([b.add(REGISTRY["MatMul"](), [value, weights])])
+        same_bits(graph, {"x": x}, target=target)
+
+
+@pytest.mark.parametrize("read", ["right", "left", "returned", "transposed"])
+def test_bytes_that_are_cast_for_a_product_stay_bytes(read: str) -> None:
+    """As torchao writes its int8 weights; only where nobody else wants the floats."""
+    rng, b = np.random.default_rng(9), Builder("net")
+    x = rng.standard_normal((3, 31)).astype(np.float32)
+    w = rng.integers(-128, 128, (31, 31)).astype(np.int8)
+    value = b.add(REGISTRY["Cast"](to="float32"), [b.constant(w)])
+    data = b.input("x", TensorType.of(x))
+    outputs = []
+    if read == "left":
+        data = value
+    elif read == "returned":
+        outputs = [value]
+    elif read == "transposed":
+        value = b.add(REGISTRY["Transpose"](), [value])
+    y = b.add(REGISTRY["MatMul"](), [data, value])
+    graph, fed = b.graph([y, *outputs]), {} if read == "left" else {"x": x}
+    exe = compile(graph, Settings(opt_level=1, threads=1))
+    for name, array in exe.run(fed | ({"x": x} if read == "left" else {})).items():
+        assert bits(array) == bits(promised(graph, {"x": x})[name])
+    kinds = [s.stored.kind for s in specs(exe) if isinstance(s, RowsSpec)]
+    assert ("int8" in kinds) == (read == "right")
 
 
 @pytest.mark.parametrize(("kind", "rows"), [(RowsSpec, 2), (WidenSpec, 9)])

@@ -8,6 +8,7 @@ import pytest
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.errors import UsageError
 from verax.base.settings import Settings
+from verax.compiler.passes import fold_constants as folding
 from verax.compiler.passes.base import PassClass
 from verax.compiler.passes.fold_constants import fold_constants
 from verax.compiler.passes.fold_pads import fold_pads
@@ -183,3 +184,19 @@ def test_every_pass_explains_itself() -> None:
     for step in PIPELINE:
         missing = [k for k in ("Given:", "Result:", "Numeric effect:") if k not in step.help]
         assert not missing, step.name
+
+
+def test_large_results_are_folded_if_what_they_are_made_of_is_as_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A tied embedding, transposed for the last product, is; what a small constant grows to is
+    not."""
+    monkeypatch.setattr(folding, "SIZE_LIMIT", 1000)
+    b = Builder("net")
+    x = b.input("x", TensorType.parse("float32[50]"))
+    table = b.constant(array(40, 50))
+    rows = b.add(REGISTRY["Transpose"](perm=(1, 0)), [table])
+    y = b.add(REGISTRY["MatMul"](), [x, rows])
+    grown = b.add(REGISTRY["Expand"](), [b.constant(np.float32([2])), b.constant(ints(40, 50))])
+    graph = b.graph([y, b.add(REGISTRY["Add"](), [grown, x])])
+    assert [n.op.kind for n in fold_constants(graph)[0].nodes] == ["MatMul", "Expand", "Add"]

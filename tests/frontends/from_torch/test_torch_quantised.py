@@ -15,6 +15,8 @@ import pytest
 
 import verax
 from verax.base.errors import UnsupportedError
+from verax.compiler.kernels.products.stored import MOST_ROWS
+from verax.compiler.passes import fold_constants
 from verax.frontends.model import Model
 from verax.frontends.torch import load_torch
 from verax.records.verdict import Kind
@@ -202,5 +204,37 @@ def test_torchao_is_read_from_memory() -> None:
     quantization.quantize_(net, quantization.Int8DynamicActivationInt8WeightConfig())
     x = torch.randn(3, 32, generator=torch.Generator().manual_seed(6))
     loaded = load_torch(net, inputs=(x,))
+    verdict = verax.check(loaded, net, {next(iter(loaded.inputs)): x.numpy()})
+    assert verdict.kind in (Kind.identical, Kind.rounding), verdict.reasons
+
+
+@pytest.mark.parametrize("shape", [(3, 64), (1, 3, 64), (2, 5, 64)])
+@pytest.mark.parametrize("scheme", ["int8 weights", "dynamic int8", "int4 in groups", "8da4w"])
+def test_torchao_keeps_integers_in_kernels(
+    scheme: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing runs on the reference, and weights stay in the bits in which torchao has them."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    ao = pytest.importorskip("torchao.quantization", reason="torchao is not installed")
+    monkeypatch.setattr(fold_constants, "STORED", 1)
+    int4 = {"weight_dtype": torch.int4}
+    config, kind = {
+        "int8 weights": (ao.Int8WeightOnlyConfig, "factor kept in int8"),
+        "dynamic int8": (ao.Int8DynamicActivationInt8WeightConfig, "_int_mm"),
+        "int4 in groups": (lambda: ao.IntxWeightOnlyConfig(granularity=ao.PerGroup(32), **int4),
+                           "factor kept in uint4 by 32"),
+        "8da4w": (lambda: ao.Int8DynamicActivationIntxWeightConfig(
+            weight_granularity=ao.PerGroup(32), **int4), "factor kept in uint4 by 32"),
+    }[scheme]  # fmt: skip
+    torch.manual_seed(4)
+    net = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.ReLU(), torch.nn.Linear(96, 24))
+    ao.quantize_(net.eval(), config())
+    x = torch.randn(*shape)
+    loaded = load_torch(net, inputs=(x,))
+    exe = verax.compile(loaded, threads=1)
+    exe.run({next(iter(loaded.inputs)): x.numpy()})
+    text = str(exe.plan)
+    assert kind in text or x[..., 0].numel() > MOST_ROWS, text
+    assert not exe.plan.on_reference, text
     verdict = verax.check(loaded, net, {next(iter(loaded.inputs)): x.numpy()})
     assert verdict.kind in (Kind.identical, Kind.rounding), verdict.reasons

@@ -9,6 +9,7 @@ from verax.ir.types import TensorType
 from verax.judge.decide.local import check_node, meaning
 from verax.numerics.fixed_point import quantized_factor
 from verax.ops.images.detection import NonMaxSuppression
+from verax.ops.quantized.dynamic_quantization import DynamicQuantizeGroups
 from verax.ops.quantized.quantization import QuantizeLinear
 from verax.ops.quantized.requantization import Requantize
 from verax.ops.sums.arg import TopK
@@ -146,3 +147,19 @@ def test_equal_elements_are_ordered_by_onnx_alone(places: list[list[int]], kind:
     outputs = (TensorType.of(values), TensorType.of(np.array(places)))
     _, found = check_node(node, [x, np.array([3])], [values, np.array(places)], outputs)
     assert found.kind is kind
+
+
+def test_symmetric_groups_may_round_halves_to_even_or_away() -> None:
+    """ONNX Runtime's kernels of MatMulNBits differ among themselves."""
+    x = np.array([[127, 2.5, -0.5, 9, -3.25], [0, 0, 0, 0, 0], [254, 5, 1, 2, 3]], np.float32)
+    op = DynamicQuantizeGroups(axis=1, symmetric=True)
+    scale = np.array([[1], [1], [2]], np.float32)
+    q = np.array([[127, 3, -1, 9, -3], [0] * 5, [127, 3, 1, 1, 2]], np.int16)
+    even = np.rint(x / scale).astype(np.int16)
+    assert (even != q).sum() == 4
+    for given in (q, even):
+        assert judged(op, [x], [given, scale])[0].kind in GOOD
+    for place in ((0, 3), (0, 4), (1, 1), (2, 0)):
+        wrong = even.copy()
+        wrong[place] -= 1
+        assert judged(op, [x], [wrong, scale])[0].kind is Kind.mistake

@@ -20,6 +20,7 @@ from verax.ops.pointwise.identity import Identity
 from verax.ops.quantized.quantization import QuantizeLinear
 from verax.ops.quantized.requantization import Requantize
 from verax.ops.quantized.weighted_sum import WeightedSumInteger
+from verax.ops.sums.linear import MatMul
 from verax.ops.windows.integer_convolution import ConvInteger, ConvTransposeInteger
 from verax.records.trace import Trace
 
@@ -40,12 +41,29 @@ def center_integers(graph: Graph, limit: int | None = None) -> tuple[Graph, Trac
     sums take differences with another offset, and a QuantizeLinear, Requantize or weighted sum that
     made the bytes makes the differences at once, within their ends.
 
+    A zero point that is computed while the network runs is subtracted by a node of its own before a
+    convolution; behind a product, times the sums of the weights' columns, where these are of 8
+    bits: (%q - %z) %w = %q %w - %z sum(%w), of integers that wrap around.
+
     Numeric effect: none. Differences of bytes fit into 16 bits, padding is 0 in both, a difference
     times a scale is rounded once either way, and numbers are clipped after they are rounded.
     """
     rewriter = Rewriter(graph, limit)
     centered: dict[tuple[str, int], str] = {}
+    shifted: dict[tuple[str, str], str] = {}
     for node in graph.nodes:
+        if not rewriter.spent and _has_computed_zero(graph, node):
+            inputs = [_shifted(rewriter, node, shifted), *map(rewriter.map, node.inputs[1:2])]
+            if len(node.inputs) > 3 and node.inputs[3] is not None:
+                inputs += [None, rewriter.map(node.inputs[3])]  # type: ignore[list-item]
+            output = rewriter.add(node.op, inputs, node.name, rewriter.names(node))
+            rewriter.replace(node, output, "center_integers")
+            continue
+        difference = None if rewriter.spent else _product_of_difference(graph, node)
+        if difference is not None:
+            output = _subtract_behind(rewriter, node, *difference)
+            rewriter.replace(node, output, "center_integers")
+            continue
         zero = None if rewriter.spent else _zero(graph, node)
         scale = None if rewriter.spent else _scale(graph, node)
         if zero is not None and not _comes_from_outside(graph, node.inputs[0] or ""):
@@ -92,6 +110,64 @@ def _zero(graph: Graph, node: Node) -> int | None:
     if graph.types[node.inputs[0] or ""].dtype not in BYTES:
         return None
     return zero_point_of(graph, node)
+
+
+def _has_computed_zero(graph: Graph, node: Node) -> bool:
+    """True for a convolution of bytes whose data have a zero point that no constant holds."""
+    if not isinstance(node.op, ConvInteger | ConvTransposeInteger):
+        return False
+    if graph.types[node.inputs[0] or ""].dtype not in BYTES:
+        return False
+    return zero_point_of(graph, node) is None
+
+
+def _shifted(rewriter: Rewriter, node: Node, cached: dict[tuple[str, str], str]) -> str:
+    """The NEW int16 value of the data of a convolution minus its zero point, a value as well."""
+    q, zero = node.inputs[0] or "", node.inputs[2] or ""
+    if (q, zero) not in cached:
+        terms = [rewriter.add(Cast(to=DType.int16), [rewriter.map(v)]) for v in (q, zero)]
+        cached[q, zero] = rewriter.add(Sub(), terms)
+    return cached[q, zero]
+
+
+def _product_of_difference(graph: Graph, node: Node) -> tuple[str, str] | None:
+    """Bytes and their zero point, both as int32, where a product takes their difference on the left
+    and a constant matrix of 8 bits on the right, and no constant holds the zero point."""
+    if not isinstance(node.op, MatMul):
+        return None
+    difference, weights = (graph.producers.get(node.inputs[0] or ""),
+                           graph.constants.get(node.inputs[1] or ""))  # fmt: skip
+    if difference is None or not isinstance(difference.op, Sub) or weights is None:
+        return None
+    if weights.ndim != 2 or weights.dtype != np.int32 or not _are_bytes(graph, difference):
+        return None
+    q, zero = (v or "" for v in difference.inputs)
+    if zero in graph.constants or graph.types[zero].rank > 1 or graph.types[q].rank < 2:
+        return None
+    fits = graph.types[zero].is_fixed and int(graph.types[zero].size) == 1
+    fits = fits and weights.min(initial=0) >= -128 and weights.max(initial=0) < 128
+    return (q, zero) if fits else None
+
+
+def _are_bytes(graph: Graph, difference: Node) -> bool:
+    """True if both operands are bytes cast to int32."""
+    casts = [graph.producers.get(v or "") for v in difference.inputs]
+    return all(
+        cast is not None
+        and isinstance(cast.op, Cast)
+        and cast.op.to is DType.int32
+        and graph.types[cast.inputs[0] or ""].dtype in BYTES
+        for cast in casts
+    )
+
+
+def _subtract_behind(rewriter: Rewriter, node: Node, q: str, zero: str) -> str:
+    """The NEW product of q, less the zero point times the sums of the weights' columns."""
+    weights = rewriter.old.constants[node.inputs[1] or ""]
+    sums = rewriter.constant(weights.astype(np.int64).sum(axis=0).astype(np.int32))
+    product = rewriter.add(node.op, [rewriter.map(q), rewriter.map(node.inputs[1])])
+    offset = rewriter.add(Mul(), [sums, rewriter.map(zero)])
+    return rewriter.add(Sub(), [product, offset], node.name, rewriter.names(node))
 
 
 def _comes_from_outside(graph: Graph, q: str) -> bool:

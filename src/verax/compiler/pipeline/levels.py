@@ -7,6 +7,7 @@ import dataclasses
 from verax.base.errors import UsageError
 from verax.base.settings import LEVELS, Settings
 from verax.compiler.passes.base import Pass, PassClass
+from verax.compiler.passes.block_products import block_products
 from verax.compiler.passes.cancel_transposes import cancel_transposes
 from verax.compiler.passes.canonicalize import canonicalize
 from verax.compiler.passes.center_integers import center_integers
@@ -51,6 +52,7 @@ SIMPLE = ("fold_constants", "remove_identity", "cancel_transposes")
 
 PIPELINE: tuple[Pass, ...] = (
     Pass(integer_products, PassClass.reassociates),
+    Pass(block_products, PassClass.reassociates),
     Pass(widen_halves, PassClass.exact, after=("integer_products",)),
     Pass(fold_constants, PassClass.exact),
     Pass(remove_identity, PassClass.exact),

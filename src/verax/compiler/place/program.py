@@ -50,6 +50,7 @@ from verax.compiler.place.movement import (  # noqa: F401
 )
 from verax.compiler.place.products import (  # noqa: F401
     attention,
+    block_scaled,
     einsum,
     linear,
     recurrent,

@@ -54,6 +54,33 @@ def conv_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     return g.finish(g.add("ConvInteger", *inputs, **_window(node.op)))
 
 
+@written_for("BlockScaledMatMul")
+def block_scaled_product(node: Node, graph: Graph, version: int) -> OnnxEmission:
+    """The sums of blocks in float64, where they are exact, the rest in float32."""
+    g = NodeGroup(node, graph)
+    rank, (blocks, size), (k, n) = g.type(0).rank, g.type(0).dims[-2:], g.type(2).dims
+    if not (isinstance(blocks, int) and isinstance(size, int) and isinstance(k, int)):
+        return g.refuse("whose blocks are counted while the network runs has no ONNX form")
+    lead = [0] * (rank - 2)
+    weights = g.cast(g.input(2), DType.float64)
+    if g.has(4):
+        zeros = g.cast(g.input(4), DType.float64)
+        rows = g.add("Gather", zeros, g.constant(np.arange(k) // size))
+        weights = g.add("Sub", weights, rows)
+    if k != blocks * size:
+        weights = g.add("Pad", weights, g.constant([0, 0, blocks * size - k, 0]))
+    weights = g.add("Reshape", weights, g.constant([blocks, size, n]))
+    x = g.cast(g.input(0), DType.float64)
+    x = g.add("Reshape", x, g.constant([*lead, blocks, 1, size]))
+    sums = g.add("Reshape", g.add("MatMul", x, weights), g.constant([*lead, blocks, n]))
+    scales = g.add("Mul", g.input(1), g.input(3))
+    terms = g.add("Mul", g.cast(sums, DType.float32), scales)
+    axes = [rank - 2]
+    if version < 13:
+        return g.finish(g.add("ReduceSum", terms, axes=axes, keepdims=0))
+    return g.finish(g.add("ReduceSum", terms, g.constant(axes), keepdims=0))
+
+
 @written_for("ConvTransposeInteger")
 def conv_transpose_integer(node: Node, graph: Graph, version: int) -> OnnxEmission:
     """Float sums: there is no such operator for integers."""

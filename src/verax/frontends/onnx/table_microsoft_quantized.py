@@ -201,13 +201,19 @@ def _looked_up(c: Conversion, table: np.ndarray, ids: str) -> str:
     return c.cast(rows, DType.float32)
 
 
+VIEWS = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
+"""Operators that leave the elements in their order."""
+INT8_LEVEL = 4
+"""accuracy_level of MatMulNBits whose products take their left factor in 8 bits."""
+
+
 @row("MatMulNBits", domain=MICROSOFT)
 def mat_mul_n_bits(c: Conversion) -> Result:
     """a [..., K]; B as bytes [N, blocks, bytes of a block], low bits first; a scale for each block
     of a column, perhaps its zero point as well, in as many bits; a bias."""
     a = c.attributes
     k, n, bits, size = (a.integer(name) for name in ("K", "N", "bits", "block_size"))
-    a.irrelevant("accuracy_level", "it says how coarsely kernels may compute")
+    level = a.integer("accuracy_level", 0)
     if bits not in (4, 8) or size < 1 or k < 1 or n < 1:
         c.refuse(f"weights of {bits} bits in blocks of {size} for {k} by {n} are not supported")
     if c.input(4) is not None:
@@ -234,17 +240,42 @@ def mat_mul_n_bits(c: Conversion) -> Result:
     parameters = [codes, scales.reshape(n, blocks).T, zero]
     constants = [c.constant(np.ascontiguousarray(p)) for p in parameters]
     weights = c.add("DequantizeLinear", constants, axis=0, block_size=size)
+    x = _quantize_blocks(c, c.required(0), k, size) if level == INT8_LEVEL else c.required(0)
     bias = c.input(5)
     if bias is None:
-        return c.result("MatMul", [c.required(0), weights])
-    return c.result("Add", [c.add("MatMul", [c.required(0), weights]), bias])
+        return c.result("MatMul", [x, weights])
+    return c.result("Add", [c.add("MatMul", [x, weights]), bias])
+
+
+def _quantize_blocks(c: Conversion, x: str, k: int, size: int) -> str:
+    """x [..., k] as integers of 8 bits with one scale for every `size` features, as floats."""
+    rank, blocks, dtype = c.rank(x), -(-k // size), c.type(x).dtype
+    x = c.cast(x, DType.float32)
+    if k % size:
+        x = c.add("Pad", [x, c.ints([0] * (2 * rank - 1) + [blocks * size - k])])
+    x = c.add("Reshape", [x, c.ints([*(0,) * (rank - 1), blocks, size])])
+    q, scale = c.add_all("DynamicQuantizeGroups", [x], axis=rank, symmetric=True)
+    x = c.add("Mul", [c.cast(q, DType.float32), scale])
+    x = c.add("Reshape", [x, c.ints([*(0,) * (rank - 1), blocks * size])])
+    if k % size:
+        limits = [c.ints([limit]) for limit in (0, k, rank - 1)]
+        x = c.add("Slice", [x, *limits])
+    return c.cast(x, dtype)
 
 
 def _constant(c: Conversion, index: int, description: str) -> np.ndarray:
-    array = c.builder.constants.get(c.required(index))
+    """A constant input, also one that nodes give another shape."""
+    builder, value = c.builder, c.required(index)
+    type_ = builder.types[value]
+    while value not in builder.constants and type_.is_static:
+        node = next((n for n in reversed(builder.nodes) if value in n.outputs), None)
+        if node is None or node.op.kind not in VIEWS:
+            break
+        value = node.inputs[0] or ""
+    array = builder.constants.get(value)
     if array is None:
         c.refuse(f"{description} are computed while the network runs")
-    return array
+    return array.reshape(type_.shape)
 
 
 def _unpacked(rows: np.ndarray, bits: int) -> np.ndarray:

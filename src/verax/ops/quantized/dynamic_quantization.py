@@ -12,10 +12,14 @@ import numpy as np
 from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType
+from verax.numerics.error_model import Quantity, U
 from verax.numerics.fixed_point import nearest
 from verax.ops.common import draw, same_dtype
 
 LOW, HIGH = -128, 127
+ROUNDINGS = 4
+"""Steps of float32, each an error of one unit, from a number to the integer that stands for it: the
+scale, its reciprocal, the product, and the end where that is not exact."""
 
 
 @operator
@@ -49,6 +53,16 @@ class DynamicQuantizeGroups(Operator):
 
     def gain(self, ctx: Inference, index: int) -> InputGain:
         return InputGain(Gain.normalized, tuple(range(self.axis, ctx.type(0).rank)))
+
+    def decides(self, ev: Evaluation, inputs: Sequence[Any]) -> Sequence[Quantity | None]:
+        """Symmetric integers only: runtimes round halves to even or away from zero, and divide by
+        the scale or multiply by one of two reciprocals."""
+        if not self.symmetric:
+            return (None, None)
+        x = np.asarray(inputs[0], np.float64)
+        largest = np.abs(x).max(axis=tuple(range(self.axis, x.ndim)), keepdims=True, initial=0)
+        real = np.nan_to_num(x * (HIGH / np.where(largest == 0, 1, largest)))
+        return (Quantity(real, ROUNDINGS * U * np.abs(real), -HIGH, HIGH), None)
 
     def reference(self, ev: Evaluation, x: Any) -> Any:
         groups = np.asarray(x, np.float32)

@@ -39,12 +39,14 @@ UNROLL = 4
 @dataclasses.dataclass(frozen=True)
 class Stored:
     """How a right factor is kept. kind: float16 or bfloat16; int8, uint8 or uint4 (two numbers a
-    byte: of 16 columns the first 8 in the low half) with scales. group: rows that share scales, a
-    divisor of all; 0 without. zeros: whether every scale has a zero point."""
+    byte: of 32 columns of a panel the first 16 in the low half, of 16 that are left the first 8)
+    with scales. group: rows that share scales, a divisor of all; 0 without. zeros: whether every
+    scale has a zero point. zero: that of all numbers of 4 bits, where they share one."""
 
     kind: str
     group: int = 0
     zeros: bool = False
+    zero: int = 0
 
     @property
     def element(self) -> str:
@@ -119,8 +121,21 @@ def pack_stored(
     packed = pack_b(elements, dataclasses.replace(spec, types=types), schedule)
     if stored.kind != "uint4":
         return packed
-    low, high = np.split(packed.reshape(-1, LANES), 2, axis=1)
-    return np.asarray(low | high << 4).reshape(-1)
+    pieces, begin, k = [], 0, static_size(spec.k)
+    for _, count, blocks in sections(spec.convolution(), schedule):
+        end = begin + static_size(count) * k * blocks * LANES
+        panels, paired_columns = (
+            packed[begin:end].reshape(-1, blocks * LANES),
+            blocks // 2 * 2 * LANES,
+        )
+        couples = panels[:, :paired_columns].reshape(len(panels), -1, 2, LANES)
+        remainder = panels[:, paired_columns:].reshape(len(panels), -1, 2, LANES // 2)
+        byte_rows = [
+            (h[:, :, 0] | h[:, :, 1] << 4).reshape(len(panels), -1) for h in (couples, remainder)
+        ]
+        pieces.append(np.concatenate(byte_rows, axis=1).reshape(-1))
+        begin = end
+    return np.concatenate(pieces)
 
 
 @emits(RowsSpec, dtypes=KNOWN, schedules=lambda spec, target: (rows_schedule(spec, target),))
@@ -245,7 +260,13 @@ class _PanelWalk:
     def _weights(self, row: Index, shared: list[list[ir.Value]]) -> list[ir.Value]:
         f, width, kind = self.f, self.stored.width, self.stored.element
         terms = [((row, self.blocks * width), j * width) for j in range(self.blocks)]
-        values = [self._load_float32(f.at(self.factor, *t, dtype=kind)) for t in terms]
+        pointers = [f.at(self.factor, *t, dtype=kind) for t in terms]
+        if self.stored.kind == "uint4":
+            couples = zip(pointers[::2], pointers[1::2])
+            values = [v for first, _ in couples for v in self._load_pair(first)]
+            values += map(self._load_float32, pointers[len(values) :])
+        else:
+            values = [self._load_float32(p) for p in pointers]
         if self.stored.zeros:
             values = [f.b.fsub(v, zero) for v, zero in zip(values, shared[1], strict=True)]
         if shared:
@@ -267,7 +288,28 @@ class _PanelWalk:
         fifteen, four = (f.constant(v, "int32", LANES // 2) for v in (15, 4))
         all_lanes = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
         nibbles = f.b.and_(packed_bytes, fifteen), f.b.lshr(packed_bytes, four)
-        return f.b.sitofp(f.b.shuffle_vector(*nibbles, all_lanes), wide)
+        return self._centered(f.b.shuffle_vector(*nibbles, all_lanes))
+
+    def _load_pair(self, pointer: ir.Value) -> list[ir.Value]:
+        """32 numbers of 4 bits in float32."""
+        f, wide = self.f, self.f.vector_type()
+        packed_bytes = f.b.zext(f.load(pointer, "uint8"), f.vector_type("int32"))
+        upper = f.b.lshr(packed_bytes, f.constant(4, "int32"))
+        if f.module.target.vector_bits < LANES * 32:
+            fifteen = f.constant(15, "int32")
+            return [self._centered(f.b.and_(v, fifteen)) for v in (packed_bytes, upper)]
+        # An instruction that looks up the lowest 4 bits of each number.
+        table = ir.Constant(wide, [float(i - self.stored.zero) for i in range(LANES)])
+        arguments = [wide, f.vector_type("int32")]
+        look_up = f.module.intrinsic("llvm.x86.avx512.permvar.sf.512", wide, arguments)
+        return [f.b.call(look_up, [table, v]) for v in (packed_bytes, upper)]
+
+    def _centered(self, numbers: ir.Value) -> ir.Value:
+        """Integers less the zero point that they share, in float32."""
+        f, zero = self.f, self.stored.zero
+        if zero:
+            numbers = f.b.sub(numbers, f.constant(zero, "int32"))
+        return f.b.sitofp(numbers, f.vector_type())
 
 
 class _Tile:

@@ -32,7 +32,7 @@ from verax.ops.quantized.quantization import DequantizeLinear
 
 LEAST = 1 << 16
 """Floats that are fewer stay in float32: they are read from a cache."""
-BYTES = (DType.int8, DType.uint8)
+INTEGERS = (*(DType.int8, DType.uint8), *(DType.int4, DType.uint4), *(DType.int2, DType.uint2))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +51,15 @@ def stored_kernel(graph: Graph, value: str, rows: int) -> tuple[str, type] | Non
     if node is None or not isinstance(node.op, DequantizeLinear):
         return None
     integers = graph.constants.get(node.inputs[0] or "")
-    if integers is None or DType.of(integers) not in BYTES:
+    if integers is None or DType.of(integers) not in INTEGERS:
         return None
-    return str(DType.of(integers)), RowsSpec if rows <= MOST_ROWS else WidenSpec
+    return str(as_bytes(integers).dtype), RowsSpec if rows <= MOST_ROWS else WidenSpec
+
+
+def as_bytes(integers: np.ndarray) -> np.ndarray:
+    """Integers of at most 8 bits as int8 or uint8."""
+    signed = str(DType.of(integers)).startswith("int")
+    return integers.astype(np.int8 if signed else np.uint8, copy=False)
 
 
 def stored_factor(
@@ -85,7 +91,7 @@ def _integers(graph: Graph, node: Node, transposed: bool) -> StoredFactor | None
     if (
         quantized is None
         or scale is None
-        or DType.of(quantized) not in BYTES
+        or DType.of(quantized) not in INTEGERS
         or quantized.ndim != 2
     ):
         return None
@@ -94,6 +100,8 @@ def _integers(graph: Graph, node: Node, transposed: bool) -> StoredFactor | None
     group = op.rows_by_scale(quantized.shape, scale, 0 if transposed else 1)
     if not group:
         return None
+
+    quantized, zero = as_bytes(quantized), None if zero is None else as_bytes(zero)
 
     def spread(parameter: np.ndarray) -> np.ndarray:
         full = np.broadcast_to(op.spread(parameter, quantized.shape), quantized.shape)
@@ -112,6 +120,8 @@ def _integers(graph: Graph, node: Node, transposed: bool) -> StoredFactor | None
         numbers, kind = centered.reshape(numbers.shape).astype(np.int8), "int8"
         points = np.zeros((1, 1), np.int32)
     scales = spread(scale)
+    if kind == "uint4" and bool((points == points.flat[0]).all()):
+        return StoredFactor(Stored(kind, group, zero=int(points.flat[0])), numbers, (scales,))
     zeros = bool(points.any())
     tables = (scales, np.broadcast_to(points, scales.shape)) if zeros else (scales,)
     return StoredFactor(Stored(kind, group, zeros), numbers, tables)

@@ -43,7 +43,10 @@ def _blocks(t: Aten, x: str) -> Blocks:
     sizes, dims = t.integers("block_size"), t.type(x).dims
     if sizes is None or len(sizes) != len(dims):
         t.refuse(f"block_size {sizes} for a tensor of rank {len(dims)}")
-    is_full_axis = [n in (-1, d) for n, d in zip(sizes, dims)]
+    # An axis of one element in blocks of one stays an axis of the parameters, but for the last.
+    last = len(dims) - 1
+    is_full_axis = [n == -1 or (n == d and (n != 1 or a == last))
+                    for a, (n, d) in enumerate(zip(sizes, dims))]  # fmt: skip
     apart = tuple(a for a, n in enumerate(sizes) if not is_full_axis[a] and n == 1)
     partial = [a for a, n in enumerate(sizes) if not is_full_axis[a] and n != 1]
     if not partial:
@@ -75,7 +78,11 @@ def _linear(
     parameters = [scale, *([] if zero is None else [t.cast(zero, integers)])]
     shape, y, axis, size = None, x, 0, 0
     rows = blocks.apart and blocks.shared == [blocks.rank - 1]
-    if rows and (blocks.group or len(blocks.apart) > 1 or not fixed):  # one below the other
+    if rows and blocks.group and fixed and kind == "DequantizeLinear" and blocks.rank == 2:
+        lines = [-1, t.known_size(x, -1, "its rows") // blocks.group]
+        parameters = [t.add("Reshape", [v, t.ints(lines)]) for v in parameters]
+        axis, size = 1, blocks.group
+    elif rows and (blocks.group or len(blocks.apart) > 1 or not fixed):  # one below the other
         row = t.known_size(x, -1, "its rows")
         size = blocks.group or row
         lines = [-1, row // size] if blocks.group else [-1]

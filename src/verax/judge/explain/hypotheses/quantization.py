@@ -97,7 +97,14 @@ def quantize_dynamically(suspect: Suspect) -> Iterator[Hypothesis]:
         Prior.usual,
         symmetric=not op.symmetric,
     )
-    for axis in range(suspect.x.ndim + 1):
+    yield from with_attributes(
+        op,
+        "inputs not quantized",
+        "the data stayed floats, where the file rounds them to bytes",
+        Prior.usual,
+        axis=suspect.x.ndim,
+    )
+    for axis in range(suspect.x.ndim):
         yield from with_attributes(
             op,
             f"groups from axis {axis} on",
