@@ -319,10 +319,10 @@ class Executable(StatefulExecutable):
 
 
 def leaves_symbols_open(graph: Graph) -> bool:
-    """Whether sizes of symbols are all that the inputs leave open, and nothing is remembered."""
-    names = graph.symbols()
-    dims = (d for v in graph.inputs for d in graph.types[v].dims)
-    are_symbols = all(isinstance(d, int) or str(d) in names for d in dims)
+    """Whether sizes of symbols are all that the inputs leave open, each of them the size of some
+    axis, and nothing is remembered."""
+    dims = {str(d) for v in graph.inputs for d in graph.types[v].dims}
+    are_symbols = all(name in dims for name in graph.symbols())
     return are_symbols and not graph.updates and not shape_defining_inputs(graph)
 
 

@@ -101,7 +101,10 @@ def _identity_input(rewriter: Rewriter, node: Node) -> int | None:
 
 
 def _is_unit(op: Operator, index: int, constant: np.ndarray) -> bool:
-    """Whether a constant as the input `index` of `op` leaves the other input as it is."""
+    """Whether a constant as the input `index` of `op` leaves the other input as it is: numbers that
+    are known only when sizes are never do."""
+    if constant.dtype == object:
+        return False
     if isinstance(op, Clip):
         return bool(np.all(_is_lowest(constant) if index == 1 else _is_highest(constant)))
     return bool(np.all(UNITS[type(op)](constant)))

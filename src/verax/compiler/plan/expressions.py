@@ -197,6 +197,8 @@ def _fold_constants(chain: Chain, keep: int) -> Chain:
     for node in nodes(chain.expr):
         if isinstance(node, Input):
             fixed[node] = not isinstance(chain.operands[node.index], str)
+        elif isinstance(node, RunTime):
+            fixed[node] = False
         else:
             fixed[node] = all(fixed[a] for a in node.args)
     read: list[Operand] = list(chain.operands[:keep])
@@ -212,7 +214,7 @@ def _fold_constants(chain: Chain, keep: int) -> Chain:
 
     def rebuild(node: Expr) -> Expr:
         if node not in done:
-            if isinstance(node, Const):
+            if isinstance(node, Const | RunTime):
                 done[node] = node
             elif isinstance(node, Input):
                 done[node] = operand(chain.operands[node.index], node.dtype)
