@@ -1,0 +1,279 @@
+"""Models that give logits for the next token, run step by step, whatever form their cache has.
+
+`GrowingCache`: past in, present out, as ONNX's exporters write it. `NoCache`: the whole sequence at
+each step. `StaticCache`: buffers of fixed room that the program keeps itself. A `Decoder` is
+shared by all sequences; what belongs to one batch of them is its `Context`.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from verax.base.compile_options import CompilationOptions
+from verax.base.errors import ModelError
+from verax.compiling import Compiled, compile
+from verax.ir.dim import DimLike, symbol
+from verax.ir.graph import Graph, specialize
+
+LOGITS, PAST, PRESENT = "logits", re.compile("past"), re.compile("present")
+IDS = ("input_ids", "tokens", "ids")
+MASK, POSITIONS = "attention_mask", "position_ids"
+
+
+@dataclass
+class Context:
+    """What a decoder remembers of one batch of sequences. mask: [batch, tokens seen], 1 where there
+    is one; arrays: the cache, by the decoder's own names."""
+
+    mask: np.ndarray
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def seen(self) -> int:
+        """Tokens seen, padding included."""
+        return int(self.mask.shape[1])
+
+    def extended(self, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The mask with further tokens, and the positions of these, [batch, more]; those of padding
+        are 0."""
+        whole = np.concatenate([self.mask, mask], axis=1)
+        positions = np.maximum(np.cumsum(whole, axis=1) - 1, 0)
+        return whole, positions[:, self.seen :]
+
+
+class Decoder(ABC):
+    """A compiled language model.
+
+    vocabulary: tokens that it tells apart; room: tokens that it has a place for, None where nothing
+    says so; pads: whether prompts may be padded on the left.
+    """
+
+    vocabulary: int
+    room: int | None = None
+    pads: bool = True
+
+    def begin(self, batch: int) -> Context:
+        """Nothing seen yet."""
+        return Context(np.zeros((batch, 0), np.int64))
+
+    @abstractmethod
+    def advance(self, context: Context, tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """Logits [batch, vocabulary] after further tokens, int64 [batch, n], where `mask`, of their
+        shape, is 1; `context` remembers them."""
+
+    def chunks(self, context: Context, count: int, chunk: int | None) -> Sequence[int]:
+        """How many tokens of a prompt of `count` to give at once, in order."""
+        size = chunk or 512
+        return [size] * (count // size) + ([count % size] if count % size else [])
+
+    @property
+    @abstractmethod
+    def programs(self) -> Sequence[Compiled]:
+        """What runs."""
+
+
+def last_logits(logits: np.ndarray) -> np.ndarray:
+    """Of the last token: [batch, vocabulary]."""
+    return logits[:, -1] if logits.ndim == 3 else logits
+
+
+class GrowingCache(Decoder):
+    """Past in, present out.
+
+    first: the model that takes a prompt without a past, where it is another file's; otherwise the
+    past begins empty. The first token goes alone then, so that every further length is served by
+    programs for many sizes.
+    """
+
+    def __init__(
+        self, graph: Graph, first: Graph | None, options: CompilationOptions, pads: bool = True
+    ) -> None:
+        self.signature = Signature.of(graph)
+        self.vocabulary, self.pads = self.signature.vocabulary, pads and bool(self.signature.mask)
+        self._exe = compile(self.signature.graph, options=options)
+        self._first_signature = None if first is None else Signature.of(first)
+        self._first = (
+            None
+            if self._first_signature is None
+            else compile(self._first_signature.graph, options=options)
+        )
+
+    @property
+    def programs(self) -> Sequence[Compiled]:
+        return [self._exe] if self._first is None else [self._first, self._exe]
+
+    def chunks(self, context: Context, count: int, chunk: int | None) -> Sequence[int]:
+        if self.signature.takes_one:  # by another file, or token by token
+            return [1] * count if self._first is None else [count]
+        if self._first is not None and chunk is None:
+            return [count]
+        lone = int(self._first is None and not context.seen and count > 1)
+        return [1] * lone + list(super().chunks(context, count - lone, chunk))
+
+    def advance(self, context: Context, tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        exe, signature = self._exe, self.signature
+        if self._first is not None and self._first_signature is not None and not context.seen:
+            exe, signature = self._first, self._first_signature
+        whole, positions = context.extended(mask)
+        outputs = exe.run(signature.inputs(context, tokens, whole, positions))
+        context.mask = whole
+        if signature.presents:
+            context.arrays = {
+                past: outputs[present]
+                for past, present in zip(self.signature.pasts, signature.presents, strict=True)
+            }
+        return last_logits(outputs[signature.logits])
+
+
+class NoCache(Decoder):
+    """A model without a past: it sees the whole sequence at each step."""
+
+    def __init__(self, graph: Graph, options: CompilationOptions) -> None:
+        self.signature = Signature.of(graph)
+        self.vocabulary, self.pads = self.signature.vocabulary, bool(self.signature.mask)
+        self._exe = compile(self.signature.graph, options=options)
+
+    @property
+    def programs(self) -> Sequence[Compiled]:
+        return [self._exe]
+
+    def chunks(self, context: Context, count: int, chunk: int | None) -> Sequence[int]:
+        return [count]
+
+    def advance(self, context: Context, tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        seen = context.arrays.get("tokens", np.zeros((len(tokens), 0), np.int64))
+        context.arrays["tokens"] = tokens = np.concatenate([seen, tokens], axis=1)
+        context.mask, _ = context.extended(mask)
+        whole = context.mask
+        positions = np.maximum(np.cumsum(whole, axis=1) - 1, 0)
+        outputs = self._exe.run(self.signature.inputs(context, tokens, whole, positions))
+        return last_logits(outputs[self.signature.logits])
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What the inputs and outputs of an ONNX decoder are, by their names.
+
+    graph: with the sizes of all of them in terms of three symbols: `batch`, `sequence`, the tokens
+    that are given, and `past`, those that were. pasts, presents: in one order.
+    """
+
+    graph: Graph
+    ids: str
+    mask: str
+    positions: str
+    pasts: tuple[str, ...]
+    presents: tuple[str, ...]
+    logits: str
+
+    @staticmethod
+    def of(graph: Graph) -> Signature:
+        """Raises `ModelError` for a network that is no decoder."""
+        inputs, outputs = graph.arguments, graph.results
+        ids = next((v for v in IDS if v in inputs), "")
+        logits = LOGITS if LOGITS in outputs else next(iter(outputs), "")
+        pasts = tuple(v for v in inputs if PAST.match(v))
+        presents = tuple(v for v in outputs if PRESENT.match(v))
+        known = {ids, MASK, POSITIONS, *pasts}
+        strange = [v for v in inputs if v not in known]
+        if not ids or strange:
+            raise ModelError(
+                "this is no language model that takes token ids: it "
+                + (f"takes {', '.join(strange)}" if ids else "has no input input_ids"),
+                place=", ".join(f"{v}: {graph.types[v]}" for v in inputs),
+                next_step="inputs are input_ids, attention_mask, position_ids and past_key_values; "
+                "others can be made constants (values=...), encoders run by `verax.compile`",
+            )
+        if not graph.types[logits].dtype.is_float or PRESENT.match(logits):
+            raise ModelError(
+                "the model gives no logits",
+                place=", ".join(f"{v}: {graph.types[v]}" for v in outputs),
+                next_step="export it with its language-model head",
+            )
+        if pasts and len(pasts) != len(presents):
+            raise ModelError(
+                f"the model takes {len(pasts)} arrays of the past and gives {len(presents)}",
+                place=", ".join((*pasts, *presents)),
+            )
+        mask = MASK if MASK in inputs else ""
+        opened = specialize(graph, _sizes(graph, ids, mask, pasts))
+        return Signature(
+            opened, ids, mask, POSITIONS if POSITIONS in inputs else "", pasts, presents, logits
+        )
+
+    @property
+    def vocabulary(self) -> int:
+        """Raises `ModelError` where the size of the logits is open."""
+        size = self.graph.types[self.logits].dims[-1]
+        if not isinstance(size, int):
+            raise ModelError(
+                f"the number of logits is open: {self.graph.types[self.logits]}", place=self.logits
+            )
+        return size
+
+    @property
+    def takes_one(self) -> bool:
+        """Whether it takes a single token at a time."""
+        return self.graph.types[self.ids].dims[1] == 1
+
+    def inputs(
+        self, context: Context, tokens: np.ndarray, mask: np.ndarray, positions: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Arrays by name. mask: of everything seen, [batch, past and sequence]; positions: of the
+        tokens."""
+        given = {self.ids: tokens}
+        if self.mask:
+            given[self.mask] = mask
+        if self.positions:
+            given[self.positions] = positions
+        types = self.graph.types
+        arrays = {v: np.ascontiguousarray(a, types[v].dtype.numpy) for v, a in given.items()}
+        for past in self.pasts:
+            arrays[past] = (
+                context.arrays[past] if past in context.arrays else self._empty(past, len(tokens))
+            )
+        return arrays
+
+    def _empty(self, past: str, batch: int) -> np.ndarray:
+        """The past of nothing."""
+        type_ = self.graph.types[past].substitute({"batch": batch, "past": 0})
+        return np.zeros(type_.shape, type_.dtype.numpy)
+
+
+def _sizes(graph: Graph, ids: str, mask: str, pasts: Sequence[str]) -> dict[str, DimLike]:
+    """Symbols of the inputs in terms of `batch`, `sequence` and `past`."""
+    found: dict[str, DimLike] = {}
+    batch, sequence, past = (symbol(n) for n in ("batch", "sequence", "past"))
+    total = past + sequence if pasts else sequence
+
+    def name(value: str, axis: int, size: DimLike) -> None:
+        dim = graph.types[value].dims[axis]
+        if not isinstance(dim, int):
+            found.setdefault(str(dim), size)
+
+    name(ids, 0, batch)
+    name(ids, 1, sequence)
+    if POSITIONS in graph.arguments and graph.types[POSITIONS].rank == 2:
+        name(POSITIONS, 0, batch)
+        name(POSITIONS, 1, sequence)
+    for value in pasts:
+        axes = [i for i, d in enumerate(graph.types[value].dims) if not isinstance(d, int)]
+        own = [i for i in axes if found.get(str(graph.types[value].dims[i])) is not batch]
+        if not own:
+            raise ModelError(
+                f"the past has fixed sizes: {graph.types[value]}",
+                place=value,
+                next_step="export the model with a past of open length",
+            )
+        name(value, own[-1], past)
+        for axis in own[:-1]:
+            name(value, axis, batch)
+    if mask:
+        name(mask, 0, batch)
+        name(mask, 1, total)
+    return found

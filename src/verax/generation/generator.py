@@ -1,0 +1,298 @@
+"""`Generator`: a language model that continues lists of token ids."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Unpack
+
+import numpy as np
+
+from verax.base.compile_options import CompilationKeywords, CompilationOptions
+from verax.base.errors import InputError, UsageError
+from verax.base.generation_options import CacheOptions, SamplingKeywords, SamplingOptions
+from verax.base.keywords import with_options
+from verax.base.options import changed
+from verax.base.printing import OneLine
+from verax.base.tensors import is_from
+from verax.generation.decoders import Context, Decoder, GrowingCache, NoCache, Signature
+from verax.generation.folders import networks
+from verax.generation.modules import StaticCache
+from verax.generation.sampling import log_probability, next_token
+
+LEVEL = 2
+"""By default: products of all lengths have one algorithm then, and one program serves them."""
+
+Prompts = Sequence[int] | Sequence[Sequence[int]] | np.ndarray
+
+
+@dataclass(frozen=True)
+class Step:
+    """One token for each sequence. tokens: ids, None for a sequence that has ended;
+    log_probabilities: of these tokens, by the model alone (temperature 1, all tokens)."""
+
+    tokens: tuple[int | None, ...]
+    log_probabilities: tuple[float, ...]
+
+
+@dataclass(repr=False)
+class Generation(OneLine):
+    """Continuations of prompts, prompts excluded.
+
+    tokens, log_probabilities: a list for each sequence. ended: "stop" where the last token is one
+    that stops, "length" otherwise. prefill_seconds: until the first tokens were chosen;
+    decode_seconds: of all further ones.
+    """
+
+    prompt_tokens: int = 0
+    tokens: list[list[int]] = field(default_factory=list)
+    log_probabilities: list[list[float]] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+
+    @property
+    def prefill_rate(self) -> float:
+        """Tokens of prompts a second."""
+        return self.prompt_tokens / self.prefill_seconds if self.prefill_seconds else 0.0
+
+    @property
+    def decode_rate(self) -> float:
+        """Tokens a second, of all sequences together, without the first of each."""
+        count = sum(len(row) - 1 for row in self.tokens if row)
+        return count / self.decode_seconds if self.decode_seconds else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, with the rates."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "tokens": self.tokens,
+            "log_probabilities": self.log_probabilities,
+            "ended": self.ended,
+            "prefill_seconds": self.prefill_seconds,
+            "decode_seconds": self.decode_seconds,
+            "prefill_tokens_per_second": self.prefill_rate,
+            "decode_tokens_per_second": self.decode_rate,
+        }
+
+    def _brief(self) -> str:
+        return (
+            f"{', '.join(str(len(row)) for row in self.tokens)} tokens after "
+            f"{self.prompt_tokens}; {self.prefill_rate:.1f} tokens/s, then {self.decode_rate:.1f}"
+        )
+
+
+class Generator(OneLine):
+    """A compiled language model. Sequences that are generated at the same time, by several
+    iterators of `stream`, share its weights; threads take turns."""
+
+    @with_options(CompilationOptions)
+    def __init__(
+        self,
+        model: Any,
+        *,
+        room: int | None = None,
+        chunk: int | None = None,
+        options: CompilationOptions | None = None,
+        **keywords: Unpack[CompilationKeywords],
+    ) -> None:
+        """model: an ONNX decoder (a file; a folder as Optimum or ONNX Runtime GenAI's model builder
+        write it; what `verax.load` gives), with or without a past, or a causal language model of
+        Hugging Face's transformers, which is exported with a static cache. room, chunk: as
+        `CacheOptions` says. options: how it is compiled, at O2 by default; keywords: fields of it,
+        which come before `options`.
+
+        Raises `ModelError` for a network that is no language model, and what `load` and `compile`
+        raise.
+        """
+        compilation = changed(options or CompilationOptions(opt_level=LEVEL), keywords)
+        self.cache_options = CacheOptions(room, chunk)
+        self.stop: tuple[int, ...] = ()
+        if is_from(model, "torch") or is_from(model, "transformers"):
+            self.decoder: Decoder = StaticCache(model, self.cache_options, compilation)
+            self.stop = self.decoder.stop
+        else:
+            read = networks(model)
+            signature = Signature.of(read.main)
+            if signature.pasts:
+                self.decoder = GrowingCache(read.main, read.first, compilation, read.pads)
+            else:
+                self.decoder = NoCache(read.main, compilation)
+            self.decoder.room = room or read.room
+            self.stop = read.stop
+        self._name = os.fspath(model) if isinstance(model, str | os.PathLike) else ""
+
+    @property
+    def vocabulary(self) -> int:
+        """Token ids are below this."""
+        return self.decoder.vocabulary
+
+    @property
+    def room(self) -> int | None:
+        """Tokens of prompt and continuation together; None where nothing limits them."""
+        return self.decoder.room
+
+    def _brief(self) -> str:
+        return f"{self.vocabulary} tokens, room for {self.room or 'any number'}"
+
+    @with_options(SamplingOptions)
+    def generate(
+        self,
+        prompts: Prompts,
+        tokens: int = 64,
+        *,
+        stop: Sequence[int] | None = None,
+        sampling: SamplingOptions | None = None,
+        **keywords: Unpack[SamplingKeywords],
+    ) -> Generation:
+        """Continue prompts by so many tokens at most, and say how fast it went.
+
+        prompts: token ids of one sequence, or a list of sequences; of different lengths, they are
+        padded on the left. stop: ids after which a sequence ends, which is kept; by default those
+        that the model's files name. sampling: how a token is chosen, by default the likeliest;
+        keywords: fields of it, which come before `sampling`.
+
+        Raises `UsageError` for an empty prompt, ids that the model does not know, and more tokens
+        than there is room for.
+        """
+        rows = self._prompts(prompts)
+        ends = self.stop if stop is None else tuple(stop)
+        found = Generation(
+            sum(map(len, rows)), [[] for _ in rows], [[] for _ in rows], ["length"] * len(rows)
+        )
+        begin = time.perf_counter()
+        steps = self.stream(rows, tokens, stop=ends, sampling=changed(
+            sampling or SamplingOptions(), keywords
+        ))  # fmt: skip
+        for number, step in enumerate(steps):
+            if not number:
+                found.prefill_seconds = time.perf_counter() - begin
+            for row, (token, chance) in enumerate(zip(step.tokens, step.log_probabilities)):
+                if token is not None:
+                    found.tokens[row].append(token)
+                    found.log_probabilities[row].append(chance)
+                    found.ended[row] = "stop" if token in ends else "length"
+        found.decode_seconds = time.perf_counter() - begin - found.prefill_seconds
+        return found
+
+    @with_options(SamplingOptions)
+    def stream(
+        self,
+        prompts: Prompts,
+        tokens: int = 64,
+        *,
+        stop: Sequence[int] | None = None,
+        sampling: SamplingOptions | None = None,
+        **keywords: Unpack[SamplingKeywords],
+    ) -> Iterator[Step]:
+        """As `generate`, one `Step` after another, each as soon as its tokens are chosen."""
+        rows = self._prompts(prompts)
+        options = changed(sampling or SamplingOptions(), keywords)
+        longest = max(map(len, rows))
+        if tokens < 1:
+            raise UsageError(f"{tokens} tokens are asked for", next_step="ask for 1 or more")
+        if self.room is not None and longest + tokens > self.room:
+            raise UsageError(
+                f"a prompt of {longest} tokens and {tokens} more do not fit into the model's room "
+                f"of {self.room}",
+                next_step="ask for fewer, shorten the prompt, or give room=... if the model was "
+                "trained for more",
+            )
+        ends = frozenset(self.stop if stop is None else stop)
+        return self._steps(rows, tokens, ends, options)
+
+    def score(self, tokens: Sequence[int]) -> list[float]:
+        """Natural logarithms of the model's probabilities of a sequence's tokens from the second
+        on, each after those before it. Raises `UsageError` as `generate` does."""
+        (row,) = self._prompts([list(tokens)])
+        if len(row) < 2:
+            raise UsageError("one token has nothing before it", next_step="give two or more")
+        context, found = self.decoder.begin(1), []
+        for token, following in itertools.pairwise(row):
+            given = np.array([[token]], np.int64)
+            logits = self.decoder.advance(context, given, np.ones_like(given))
+            found.append(log_probability(logits[0], following))
+        return found
+
+    def _steps(
+        self,
+        rows: list[list[int]],
+        count: int,
+        ends: frozenset[int],
+        options: SamplingOptions,
+    ) -> Iterator[Step]:
+        batches = self._batches(rows)
+        logits = np.zeros((len(rows), self.vocabulary), np.float32)
+        for members, context in batches:
+            logits[members] = self._prefilled(context, [rows[m] for m in members])
+        running = [True] * len(rows)
+        for position in range(count):
+            chosen = [
+                next_token(logits[row], options, row, position) if is_running else None
+                for row, is_running in enumerate(running)
+            ]
+            yield Step(
+                tuple(chosen),
+                tuple(
+                    float("nan") if token is None else log_probability(logits[row], token)
+                    for row, token in enumerate(chosen)
+                ),
+            )
+            running = [token is not None and token not in ends for token in chosen]
+            if position == count - 1 or not any(running):
+                return
+            for members, context in batches:
+                if any(running[m] for m in members):
+                    given = np.array([[chosen[m] or 0] for m in members], np.int64)
+                    logits[members] = self.decoder.advance(context, given, np.ones_like(given))
+
+    def _batches(self, rows: list[list[int]]) -> list[tuple[list[int], Context]]:
+        """Which sequences run together: all, if their prompts are of one length or the model takes
+        padded ones; otherwise those of each length."""
+        if self.decoder.pads:
+            groups = [list(range(len(rows)))]
+        else:
+            lengths = dict.fromkeys(map(len, rows))
+            groups = [[i for i, row in enumerate(rows) if len(row) == n] for n in lengths]
+        return [(group, self.decoder.begin(len(group))) for group in groups]
+
+    def _prefilled(self, context: Context, rows: Sequence[Sequence[int]]) -> np.ndarray:
+        """Logits after the prompts, [batch, vocabulary]."""
+        longest = max(map(len, rows))
+        given, mask = np.zeros((2, len(rows), longest), np.int64)
+        for i, row in enumerate(rows):
+            given[i, longest - len(row) :], mask[i, longest - len(row) :] = row, 1
+        start = 0
+        for size in self.decoder.chunks(context, longest, self.cache_options.chunk):
+            part = slice(start, start + size)
+            logits = self.decoder.advance(context, given[:, part], mask[:, part])
+            start += size
+        return logits
+
+    def _prompts(self, prompts: Prompts) -> list[list[int]]:
+        """Prompts as lists. Raises `UsageError`, or `InputError` for what is no token id."""
+        listed = prompts.tolist() if isinstance(prompts, np.ndarray) else list(prompts)
+        rows = [listed] if listed and not isinstance(listed[0], Sequence) else listed
+        checked = []
+        for number, row in enumerate(rows):
+            ids = row.tolist() if isinstance(row, np.ndarray) else list(row)
+            if not all(isinstance(i, int | np.integer) and not isinstance(i, bool) for i in ids):
+                raise InputError(
+                    "a prompt is a list of token ids, whole numbers",
+                    place=f"prompt {number}",
+                    next_step="tokenize text first, with the model's own tokenizer",
+                )
+            strange = [i for i in ids if not 0 <= i < self.vocabulary]
+            if strange:
+                raise UsageError(
+                    f"the model has no token {strange[0]}: it has {self.vocabulary}",
+                    place=f"prompt {number}",
+                    next_step="use the tokenizer that the model was trained with",
+                )
+            checked.append([int(i) for i in ids])
+        if not checked or not all(checked):
+            raise UsageError("a prompt is empty", next_step="begin with the model's first token")
+        return checked

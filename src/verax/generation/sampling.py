@@ -1,0 +1,93 @@
+"""The next token, chosen from logits: the same choice on every machine.
+
+The generator of random numbers is Philox-4x64-10 (Salmon et al., "Parallel random numbers: as easy
+as 1, 2, 3", 2011; `numpy.random.Philox`), which needs no state: the number for the token `position`
+(from 0, prompt excluded) of the sequence `row` is the first word for the key (seed, row) and the
+counter (position, 0, 0, 0), NumPy's: it counts up before it draws.
+
+Probabilities are whole numbers. A token whose logit lies d below the largest has the weight
+rint(2**40 exp(-d / temperature)), where d is a difference in float64, and exp is a series of single
+additions and multiplications of float64 (`numerics.functions_double`), which IEEE 754 fixes. Sums
+of weights are exact, so they do not depend on their order; shares are compared as whole numbers.
+Among tokens in descending order of logits, the smaller id first, the first is taken whose sum of
+weights up to it exceeds floor(r total / 2**64), r being the random number.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from verax.base.errors import InputError
+from verax.base.generation_options import SamplingOptions
+from verax.numerics.arith_numpy import NumpyArith
+from verax.numerics.functions_double import exp_d, log_d
+
+ONE = 1 << 40
+"""The weight of the likeliest token; 2**22 tokens have a sum below 2**63."""
+_ARITH = NumpyArith()
+
+
+def weights(logits: np.ndarray, temperature: float) -> np.ndarray:
+    """Probabilities as multiples of that of the likeliest: int64 [n], `ONE` at most. logits: [n]
+    of floats, none of them NaN and the largest finite; temperature: above 0."""
+    wide = logits.astype(np.float64)
+    with np.errstate(over="ignore", under="ignore"):
+        below = (wide - wide.max()) / np.float64(temperature)
+        return np.rint(exp_d(_ARITH, below) * np.float64(ONE)).astype(np.int64)
+
+
+def log_probability(logits: np.ndarray, token: int) -> float:
+    """Natural logarithm of the model's own probability of `token`: temperature 1, all tokens.
+
+    It is the same number on every machine, and within n 2**-41 of the exact one.
+    """
+    wide = logits.astype(np.float64)
+    total = np.array(int(weights(logits, 1.0).sum()) / ONE)
+    return float((wide[token] - wide.max()) - log_d(_ARITH, total))
+
+
+def candidates(logits: np.ndarray, count: int) -> np.ndarray:
+    """The `count` tokens of the largest logits, descending; equal ones by id. 0: all of them."""
+    if not 0 < count < logits.size:
+        return np.argsort(-logits, kind="stable")
+    smallest = np.partition(logits, logits.size - count)[logits.size - count]
+    above = np.flatnonzero(logits > smallest)
+    equal = np.flatnonzero(logits == smallest)[: count - above.size]
+    chosen = np.sort(np.concatenate([above, equal]))
+    return chosen[np.argsort(-logits[chosen], kind="stable")]
+
+
+def random_word(seed: int, row: int, position: int) -> int:
+    """64 random bits; see the head of this file."""
+    bits = np.random.Philox(
+        key=np.array([seed, row], np.uint64), counter=np.array([position, 0, 0, 0], np.uint64)
+    )
+    return int(bits.random_raw())
+
+
+def next_token(logits: np.ndarray, options: SamplingOptions, row: int, position: int) -> int:
+    """The token after a sequence. logits: [vocabulary], of any float type.
+
+    Raises `InputError` where logits are NaN or positive infinity.
+    """
+    logits = logits.astype(np.float32, copy=False)
+    highest = logits.max()
+    if not math.isfinite(highest):
+        raise InputError(
+            f"the model's logits are {'NaN' if np.isnan(highest) else highest}",
+            place=f"token {position} of sequence {row}",
+            next_step="`verax check` judges the model; a padded prompt needs a model that takes an "
+            "attention_mask",
+        )
+    if not options.divisor:
+        return int(np.argmax(logits))
+    tokens = candidates(logits, options.top_k)
+    sums = np.cumsum(weights(logits[tokens], options.divisor))
+    if options.top_p < 1:
+        needed = math.ceil(Fraction(options.top_p) * int(sums[-1]))
+        sums = sums[: int(np.searchsorted(sums, needed)) + 1]
+    drawn = random_word(options.seed or 0, row, position) * int(sums[-1]) >> 64
+    return int(tokens[np.searchsorted(sums, drawn, side="right")])
