@@ -201,7 +201,7 @@ class Signature:
                 place=", ".join((*pasts, *presents)),
             )
         mask = MASK if MASK in inputs else ""
-        opened = specialize(graph, _sizes(graph, ids, mask, pasts))
+        opened = specialize(graph, _sizes(graph, ids, mask, dict(zip(pasts, presents))))
         return Signature(
             opened, ids, mask, POSITIONS if POSITIONS in inputs else "", pasts, presents, logits
         )
@@ -245,8 +245,9 @@ class Signature:
         return np.zeros(type_.shape, type_.dtype.numpy)
 
 
-def _sizes(graph: Graph, ids: str, mask: str, pasts: Sequence[str]) -> dict[str, DimLike]:
-    """Symbols of the inputs in terms of `batch`, `sequence` and `past`."""
+def _sizes(graph: Graph, ids: str, mask: str, pasts: Mapping[str, str]) -> dict[str, DimLike]:
+    """Symbols of the inputs in terms of `batch`, `sequence` and `past`. pasts: each with its
+    present, which may know sizes that the past leaves open."""
     found: dict[str, DimLike] = {}
     batch, sequence, past = (symbol(n) for n in ("batch", "sequence", "past"))
     total = past + sequence if pasts else sequence
@@ -261,9 +262,13 @@ def _sizes(graph: Graph, ids: str, mask: str, pasts: Sequence[str]) -> dict[str,
     if POSITIONS in graph.arguments and graph.types[POSITIONS].rank == 2:
         name(POSITIONS, 0, batch)
         name(POSITIONS, 1, sequence)
-    for value in pasts:
+    for value, present in pasts.items():
+        for axis, size in enumerate(graph.types[present].dims):
+            if isinstance(size, int) and graph.types[present].rank == graph.types[value].rank:
+                name(value, axis, size)
         axes = [i for i, d in enumerate(graph.types[value].dims) if not isinstance(d, int)]
-        own = [i for i in axes if found.get(str(graph.types[value].dims[i])) is not batch]
+        dims = graph.types[value].dims
+        own = [i for i in axes if found.get(str(dims[i]), past) is past]
         if not own:
             raise ModelError(
                 f"the past has fixed sizes: {graph.types[value]}",
