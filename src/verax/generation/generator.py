@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
@@ -25,6 +25,9 @@ from verax.generation.sampling import log_probability, next_token
 
 LEVEL = 2
 """By default: products of all lengths have one algorithm then, and one program serves them."""
+
+PREPARING = 4
+"""Tokens after which a decoder has made its programs."""
 
 Prompts = Sequence[int] | Sequence[Sequence[int]] | np.ndarray
 
@@ -145,6 +148,7 @@ class Generator(OneLine):
         tokens: int = 64,
         *,
         stop: Sequence[int] | None = None,
+        on_step: Callable[[Step], None] | None = None,
         sampling: SamplingOptions | None = None,
         **keywords: Unpack[SamplingKeywords],
     ) -> Generation:
@@ -168,6 +172,8 @@ class Generator(OneLine):
             sampling or SamplingOptions(), keywords
         ))  # fmt: skip
         for number, step in enumerate(steps):
+            if on_step is not None:
+                on_step(step)
             if not number:
                 found.prefill_seconds = time.perf_counter() - begin
             for row, (token, chance) in enumerate(zip(step.tokens, step.log_probabilities)):
@@ -203,6 +209,12 @@ class Generator(OneLine):
             )
         ends = frozenset(self.stop if stop is None else stop)
         return self._steps(rows, tokens, ends, options)
+
+    def prepare(self, prompts: Prompts, tokens: int = 64) -> None:
+        """Compile what prompts of these sizes and so many further tokens need: a few tokens are
+        generated and dropped. Raises what `stream` raises."""
+        for _ in itertools.islice(self.stream(prompts, tokens, stop=()), PREPARING):
+            pass
 
     def score(self, tokens: Sequence[int]) -> list[float]:
         """Natural logarithms of the model's probabilities of a sequence's tokens from the second
