@@ -7,6 +7,6 @@ are the user's.
 """
 
 from verax.base.generation_options import CacheOptions, SamplingOptions
-from verax.generation.generator import Generation, Generator, Step
+from verax.generation.generator import Generation, Generator, TokenStep
 
-__all__ = ["CacheOptions", "Generation", "Generator", "SamplingOptions", "Step"]
+__all__ = ["CacheOptions", "Generation", "Generator", "SamplingOptions", "TokenStep"]

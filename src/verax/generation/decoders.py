@@ -41,9 +41,9 @@ class Context:
     def extended(self, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The mask with further tokens, and the positions of these, [batch, more]; those of padding
         are 0."""
-        whole = np.concatenate([self.mask, mask], axis=1)
-        positions = np.maximum(np.cumsum(whole, axis=1) - 1, 0)
-        return whole, positions[:, self.seen :]
+        full_mask = np.concatenate([self.mask, mask], axis=1)
+        positions = np.maximum(np.cumsum(full_mask, axis=1) - 1, 0)
+        return full_mask, positions[:, self.seen :]
 
 
 class Decoder(ABC):
@@ -93,10 +93,10 @@ class GrowingCache(Decoder):
     def __init__(
         self, graph: Graph, first: Graph | None, options: CompilationOptions, pads: bool = True
     ) -> None:
-        self.signature = Signature.of(graph)
+        self.signature = DecoderSignature.of(graph)
         self.vocabulary, self.pads = self.signature.vocabulary, pads and bool(self.signature.mask)
         self._exe = compile(self.signature.graph, options=options)
-        self._first_signature = None if first is None else Signature.of(first)
+        self._first_signature = None if first is None else DecoderSignature.of(first)
         self._first = (
             None
             if self._first_signature is None
@@ -119,9 +119,9 @@ class GrowingCache(Decoder):
         exe, signature = self._exe, self.signature
         if self._first is not None and self._first_signature is not None and not context.seen:
             exe, signature = self._first, self._first_signature
-        whole, positions = context.extended(mask)
-        outputs = exe.run(signature.inputs(context, tokens, whole, positions))
-        context.mask = whole
+        full_mask, positions = context.extended(mask)
+        outputs = exe.run(signature.inputs(context, tokens, full_mask, positions))
+        context.mask = full_mask
         if signature.presents:
             context.arrays = {
                 past: outputs[present]
@@ -134,7 +134,7 @@ class NoCache(Decoder):
     """A model without a past: it sees the whole sequence at each step."""
 
     def __init__(self, graph: Graph, options: CompilationOptions) -> None:
-        self.signature = Signature.of(graph)
+        self.signature = DecoderSignature.of(graph)
         self.vocabulary, self.pads = self.signature.vocabulary, bool(self.signature.mask)
         self._exe = compile(self.signature.graph, options=options)
 
@@ -149,14 +149,14 @@ class NoCache(Decoder):
         seen = context.arrays.get("tokens", np.zeros((len(tokens), 0), np.int64))
         context.arrays["tokens"] = tokens = np.concatenate([seen, tokens], axis=1)
         context.mask, _ = context.extended(mask)
-        whole = context.mask
-        positions = np.maximum(np.cumsum(whole, axis=1) - 1, 0)
-        outputs = self._exe.run(self.signature.inputs(context, tokens, whole, positions))
+        full_mask = context.mask
+        positions = np.maximum(np.cumsum(full_mask, axis=1) - 1, 0)
+        outputs = self._exe.run(self.signature.inputs(context, tokens, full_mask, positions))
         return last_logits(outputs[self.signature.logits])
 
 
 @dataclass(frozen=True)
-class Signature:
+class DecoderSignature:
     """What the inputs and outputs of an ONNX decoder are, by their names.
 
     graph: with the sizes of all of them in terms of three symbols: `batch`, `sequence`, the tokens
@@ -172,15 +172,15 @@ class Signature:
     logits: str
 
     @staticmethod
-    def of(graph: Graph) -> Signature:
+    def of(graph: Graph) -> DecoderSignature:
         """Raises `ModelError` for a network that is no decoder."""
         inputs, outputs = graph.arguments, graph.results
         ids = next((v for v in IDS if v in inputs), "")
         logits = LOGITS if LOGITS in outputs else next(iter(outputs), "")
         pasts = tuple(v for v in inputs if PAST.match(v))
         presents = tuple(v for v in outputs if PRESENT.match(v))
-        known = {ids, MASK, POSITIONS, *pasts}
-        strange = [v for v in inputs if v not in known]
+        input_names = {ids, MASK, POSITIONS, *pasts}
+        strange = [v for v in inputs if v not in input_names]
         if not ids or strange:
             raise ModelError(
                 "this is no language model that takes token ids: it "
@@ -202,7 +202,7 @@ class Signature:
             )
         mask = MASK if MASK in inputs else ""
         opened = specialize(graph, _sizes(graph, ids, mask, dict(zip(pasts, presents))))
-        return Signature(
+        return DecoderSignature(
             opened, ids, mask, POSITIONS if POSITIONS in inputs else "", pasts, presents, logits
         )
 
@@ -226,13 +226,13 @@ class Signature:
     ) -> dict[str, np.ndarray]:
         """Arrays by name. mask: of everything seen, [batch, past and sequence]; positions: of the
         tokens."""
-        given = {self.ids: tokens}
+        tensors = {self.ids: tokens}
         if self.mask:
-            given[self.mask] = mask
+            tensors[self.mask] = mask
         if self.positions:
-            given[self.positions] = positions
+            tensors[self.positions] = positions
         types = self.graph.types
-        arrays = {v: np.ascontiguousarray(a, types[v].dtype.numpy) for v, a in given.items()}
+        arrays = {v: np.ascontiguousarray(a, types[v].dtype.numpy) for v, a in tensors.items()}
         for past in self.pasts:
             arrays[past] = (
                 context.arrays[past] if past in context.arrays else self._empty(past, len(tokens))
@@ -248,14 +248,14 @@ class Signature:
 def _sizes(graph: Graph, ids: str, mask: str, pasts: Mapping[str, str]) -> dict[str, DimLike]:
     """Symbols of the inputs in terms of `batch`, `sequence` and `past`. pasts: each with its
     present, which may know sizes that the past leaves open."""
-    found: dict[str, DimLike] = {}
+    sizes: dict[str, DimLike] = {}
     batch, sequence, past = (symbol(n) for n in ("batch", "sequence", "past"))
     total = past + sequence if pasts else sequence
 
     def name(value: str, axis: int, size: DimLike) -> None:
         dim = graph.types[value].dims[axis]
         if not isinstance(dim, int):
-            found.setdefault(str(dim), size)
+            sizes.setdefault(str(dim), size)
 
     name(ids, 0, batch)
     name(ids, 1, sequence)
@@ -268,7 +268,7 @@ def _sizes(graph: Graph, ids: str, mask: str, pasts: Mapping[str, str]) -> dict[
                 name(value, axis, size)
         axes = [i for i, d in enumerate(graph.types[value].dims) if not isinstance(d, int)]
         dims = graph.types[value].dims
-        own = [i for i in axes if found.get(str(dims[i]), past) is past]
+        own = [i for i in axes if sizes.get(str(dims[i]), past) is past]
         if not own:
             raise ModelError(
                 f"the past has fixed sizes: {graph.types[value]}",
@@ -281,4 +281,4 @@ def _sizes(graph: Graph, ids: str, mask: str, pasts: Mapping[str, str]) -> dict[
     if mask:
         name(mask, 0, batch)
         name(mask, 1, total)
-    return found
+    return sizes

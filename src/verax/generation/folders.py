@@ -81,20 +81,20 @@ def _files(folder: Path) -> tuple[Path, Path | None]:
                 next_step="model.decoder.filename is the name of the .onnx file",
             )
         return folder / name, None
-    for place in (folder, folder / "onnx"):
-        if (place / MERGED).exists():
-            return place / MERGED, None
-        if (place / WITH_PAST).exists() and (place / WITHOUT_PAST).exists():
-            return place / WITH_PAST, place / WITHOUT_PAST
-        found = sorted(place.glob("*.onnx"))
-        if len(found) == 1:
-            return found[0], None
-        if (place / "model.onnx") in found:
-            return place / "model.onnx", None
-        if found:
+    for location in (folder, folder / "onnx"):
+        if (location / MERGED).exists():
+            return location / MERGED, None
+        if (location / WITH_PAST).exists() and (location / WITHOUT_PAST).exists():
+            return location / WITH_PAST, location / WITHOUT_PAST
+        models = sorted(location.glob("*.onnx"))
+        if len(models) == 1:
+            return models[0], None
+        if (location / "model.onnx") in models:
+            return location / "model.onnx", None
+        if models:
             raise UsageError(
-                f"the folder has {len(found)} models: {', '.join(f.name for f in found)}",
-                place=str(place),
+                f"the folder has {len(models)} models: {', '.join(f.name for f in models)}",
+                place=str(location),
                 next_step="give one of the files",
             )
     raise UsageError(

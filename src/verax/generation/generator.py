@@ -18,7 +18,7 @@ from verax.base.keywords import with_options
 from verax.base.options import changed
 from verax.base.printing import OneLine
 from verax.base.tensors import is_from
-from verax.generation.decoders import Context, Decoder, GrowingCache, NoCache, Signature
+from verax.generation.decoders import Context, Decoder, DecoderSignature, GrowingCache, NoCache
 from verax.generation.folders import networks
 from verax.generation.modules import StaticCache
 from verax.generation.sampling import log_probability, next_token
@@ -33,7 +33,7 @@ Prompts = Sequence[int] | Sequence[Sequence[int]] | np.ndarray
 
 
 @dataclass(frozen=True)
-class Step:
+class TokenStep:
     """One token for each sequence. tokens: ids, None for a sequence that has ended;
     log_probabilities: of these tokens, by the model alone (temperature 1, all tokens)."""
 
@@ -119,7 +119,7 @@ class Generator(OneLine):
             self.stop = self.decoder.stop
         else:
             read = networks(model)
-            signature = Signature.of(read.main)
+            signature = DecoderSignature.of(read.main)
             if signature.pasts:
                 self.decoder = GrowingCache(read.main, read.first, compilation, read.pads)
             else:
@@ -148,7 +148,7 @@ class Generator(OneLine):
         tokens: int = 64,
         *,
         stop: Sequence[int] | None = None,
-        on_step: Callable[[Step], None] | None = None,
+        on_step: Callable[[TokenStep], None] | None = None,
         sampling: SamplingOptions | None = None,
         **keywords: Unpack[SamplingKeywords],
     ) -> Generation:
@@ -164,25 +164,25 @@ class Generator(OneLine):
         """
         rows = self._prompts(prompts)
         ends = self.stop if stop is None else tuple(stop)
-        found = Generation(
+        generation = Generation(
             sum(map(len, rows)), [[] for _ in rows], [[] for _ in rows], ["length"] * len(rows)
         )
         begin = time.perf_counter()
         steps = self.stream(rows, tokens, stop=ends, sampling=changed(
             sampling or SamplingOptions(), keywords
         ))  # fmt: skip
-        for number, step in enumerate(steps):
+        for index, step in enumerate(steps):
             if on_step is not None:
                 on_step(step)
-            if not number:
-                found.prefill_seconds = time.perf_counter() - begin
+            if not index:
+                generation.prefill_seconds = time.perf_counter() - begin
             for row, (token, chance) in enumerate(zip(step.tokens, step.log_probabilities)):
                 if token is not None:
-                    found.tokens[row].append(token)
-                    found.log_probabilities[row].append(chance)
-                    found.ended[row] = "stop" if token in ends else "length"
-        found.decode_seconds = time.perf_counter() - begin - found.prefill_seconds
-        return found
+                    generation.tokens[row].append(token)
+                    generation.log_probabilities[row].append(chance)
+                    generation.ended[row] = "stop" if token in ends else "length"
+        generation.decode_seconds = time.perf_counter() - begin - generation.prefill_seconds
+        return generation
 
     @with_options(SamplingOptions)
     def stream(
@@ -193,8 +193,8 @@ class Generator(OneLine):
         stop: Sequence[int] | None = None,
         sampling: SamplingOptions | None = None,
         **keywords: Unpack[SamplingKeywords],
-    ) -> Iterator[Step]:
-        """As `generate`, one `Step` after another, each as soon as its tokens are chosen."""
+    ) -> Iterator[TokenStep]:
+        """As `generate`, one `TokenStep` after another, each as soon as its tokens are chosen."""
         rows = self._prompts(prompts)
         options = changed(sampling or SamplingOptions(), keywords)
         longest = max(map(len, rows))
@@ -222,12 +222,12 @@ class Generator(OneLine):
         (row,) = self._prompts([list(tokens)])
         if len(row) < 2:
             raise UsageError("one token has nothing before it", next_step="give two or more")
-        context, found = self.decoder.begin(1), []
+        context, scores = self.decoder.begin(1), []
         for token, following in itertools.pairwise(row):
-            given = np.array([[token]], np.int64)
-            logits = self.decoder.advance(context, given, np.ones_like(given))
-            found.append(log_probability(logits[0], following))
-        return found
+            token_ids = np.array([[token]], np.int64)
+            logits = self.decoder.advance(context, token_ids, np.ones_like(token_ids))
+            scores.append(log_probability(logits[0], following))
+        return scores
 
     def _steps(
         self,
@@ -235,31 +235,33 @@ class Generator(OneLine):
         count: int,
         ends: frozenset[int],
         options: SamplingOptions,
-    ) -> Iterator[Step]:
+    ) -> Iterator[TokenStep]:
         batches = self._batches(rows)
         logits = np.zeros((len(rows), self.vocabulary), np.float32)
         for members, context in batches:
             logits[members] = self._prefilled(context, [rows[m] for m in members])
         running = [True] * len(rows)
         for position in range(count):
-            chosen = [
+            next_tokens = [
                 next_token(logits[row], options, row, position) if is_running else None
                 for row, is_running in enumerate(running)
             ]
-            yield Step(
-                tuple(chosen),
+            yield TokenStep(
+                tuple(next_tokens),
                 tuple(
                     float("nan") if token is None else log_probability(logits[row], token)
-                    for row, token in enumerate(chosen)
+                    for row, token in enumerate(next_tokens)
                 ),
             )
-            running = [token is not None and token not in ends for token in chosen]
+            running = [token is not None and token not in ends for token in next_tokens]
             if position == count - 1 or not any(running):
                 return
             for members, context in batches:
                 if any(running[m] for m in members):
-                    given = np.array([[chosen[m] or 0] for m in members], np.int64)
-                    logits[members] = self.decoder.advance(context, given, np.ones_like(given))
+                    token_ids = np.array([[next_tokens[m] or 0] for m in members], np.int64)
+                    logits[members] = self.decoder.advance(
+                        context, token_ids, np.ones_like(token_ids)
+                    )
 
     def _batches(self, rows: list[list[int]]) -> list[tuple[list[int], Context]]:
         """Which sequences run together: all, if their prompts are of one length or the model takes
@@ -274,13 +276,13 @@ class Generator(OneLine):
     def _prefilled(self, context: Context, rows: Sequence[Sequence[int]]) -> np.ndarray:
         """Logits after the prompts, [batch, vocabulary]."""
         longest = max(map(len, rows))
-        given, mask = np.zeros((2, len(rows), longest), np.int64)
+        token_ids, mask = np.zeros((2, len(rows), longest), np.int64)
         for i, row in enumerate(rows):
-            given[i, longest - len(row) :], mask[i, longest - len(row) :] = row, 1
+            token_ids[i, longest - len(row) :], mask[i, longest - len(row) :] = row, 1
         start = 0
         for size in self.decoder.chunks(context, longest, self.cache_options.chunk):
-            part = slice(start, start + size)
-            logits = self.decoder.advance(context, given[:, part], mask[:, part])
+            columns = slice(start, start + size)
+            logits = self.decoder.advance(context, token_ids[:, columns], mask[:, columns])
             start += size
         return logits
 
@@ -289,19 +291,19 @@ class Generator(OneLine):
         listed = prompts.tolist() if isinstance(prompts, np.ndarray) else list(prompts)
         rows = [listed] if listed and not isinstance(listed[0], Sequence) else listed
         checked = []
-        for number, row in enumerate(rows):
+        for index, row in enumerate(rows):
             ids = row.tolist() if isinstance(row, np.ndarray) else list(row)
             if not all(isinstance(i, int | np.integer) and not isinstance(i, bool) for i in ids):
                 raise InputError(
                     "a prompt is a list of token ids, whole numbers",
-                    place=f"prompt {number}",
+                    place=f"prompt {index}",
                     next_step="tokenize text first, with the model's own tokenizer",
                 )
             strange = [i for i in ids if not 0 <= i < self.vocabulary]
             if strange:
                 raise UsageError(
                     f"the model has no token {strange[0]}: it has {self.vocabulary}",
-                    place=f"prompt {number}",
+                    place=f"prompt {index}",
                     next_step="use the tokenizer that the model was trained with",
                 )
             checked.append([int(i) for i in ids])

@@ -2,7 +2,7 @@
 
 Keys and values are buffers of fixed room, which the program keeps and writes into. Two sizes are
 compiled, a chunk of a prompt and a single token; the last chunk is filled up behind the prompt with
-tokens that no other sees and whose places the following ones take.
+tokens that no other sees and whose slots the following ones take.
 """
 
 from __future__ import annotations
@@ -71,37 +71,37 @@ class StaticCache(Decoder):
         self._load(exe, context, batch)
         width = 1 if count == 1 else self._chunk
         seen = context.seen
-        whole, positions = context.extended(mask)
-        visible = np.zeros((batch, self._held), np.int64)
-        visible[:, : whole.shape[1]] = whole
-        places = np.arange(seen, seen + width)
-        seen_by = np.arange(self._held)[None, :] <= places[:, None]
+        full_mask, positions = context.extended(mask)
+        visible = np.zeros((batch, self._capacity), np.int64)
+        visible[:, : full_mask.shape[1]] = full_mask
+        slots = np.arange(seen, seen + width)
+        seen_by = np.arange(self._capacity)[None, :] <= slots[:, None]
         extra = ((0, 0), (0, width - count))
         outputs = exe.run(
             {
                 "input_ids": np.pad(tokens, extra),
                 "position_ids": np.pad(positions, extra, mode="edge"),
-                "places": places,
+                "slots": slots,
                 "mask": visible[:, None, None, :].astype(bool) & seen_by[None, None],
                 "last": np.array([count - 1]),
             }
         )
-        context.mask = whole
+        context.mask = full_mask
         return next(iter(outputs.values()))[:, -1]
 
     @property
-    def _held(self) -> int:
+    def _capacity(self) -> int:
         """Places of the cache: the last chunk is filled up behind the room."""
         assert self.room is not None
         return self.room + self._chunk
 
     def _load(self, exe: Compiled, context: Context, batch: int) -> None:
         """Have the program's state be that of `context`."""
-        held = self._loaded.get(batch)
-        if held is context:
+        owner = self._loaded.get(batch)
+        if owner is context:
             return
-        if held is not None:
-            held.arrays = exe.state
+        if owner is not None:
+            owner.arrays = exe.state
         self._loaded[batch] = context
         if context.arrays:
             exe.state = context.arrays
@@ -111,22 +111,22 @@ class StaticCache(Decoder):
     def _program(self, batch: int) -> Compiled:
         """The program for so many sequences at once."""
         if batch not in self._programs:
-            exported = _exported(self._net, batch, self._held)
+            exported = _exported(self._net, batch, self._capacity)
             self._programs[batch] = compile(load(exported), options=self._options)
         return self._programs[batch]
 
 
-def _exported(net: Any, batch: int, places: int) -> Any:
-    """The module's `ExportedProgram`: (input_ids [batch, n], position_ids [batch, n], places [n] of
-    the cache, mask [batch, 1, n, places], last [1]) -> logits [batch, 1, vocabulary]."""
+def _exported(net: Any, batch: int, slots: int) -> Any:
+    """The module's `ExportedProgram`: (input_ids [batch, n], position_ids [batch, n], slots [n] of
+    the cache, mask [batch, 1, n, slots], last [1]) -> logits [batch, 1, vocabulary]."""
     torch = optional("torch", "to export a module")
     net = copy.copy(net)  # whoever trains the module goes on with its own
-    module = _module(torch, net.eval(), batch, places)
+    module = _module(torch, net.eval(), batch, slots)
     example = (
         torch.zeros(batch, EXAMPLE, dtype=torch.int64),
         torch.arange(EXAMPLE).repeat(batch, 1),
         torch.arange(EXAMPLE),
-        torch.ones(batch, 1, EXAMPLE, places, dtype=torch.bool),
+        torch.ones(batch, 1, EXAMPLE, slots, dtype=torch.bool),
         torch.tensor([EXAMPLE - 1]),
     )
     count = torch.export.Dim.DYNAMIC
@@ -135,13 +135,13 @@ def _exported(net: Any, batch: int, places: int) -> Any:
         return torch.export.export(module, example, dynamic_shapes=dims, strict=False)
 
 
-def _module(torch: Any, net: Any, batch: int, places: int) -> Any:
+def _module(torch: Any, net: Any, batch: int, slots: int) -> Any:
     """`net` with its cache in buffers."""
     layers = optional("transformers.cache_utils", "to export a language model with its cache")
     executorch = optional("transformers.integrations.executorch", "to export a language model")
     config = net.config.get_text_config()
-    cache = layers.StaticCache(config=config, max_cache_len=places)
-    cache.layers = [layers.StaticLayer(places) for _ in cache.layers]
+    cache = layers.StaticCache(config=config, max_cache_len=slots)
+    cache.layers = [layers.StaticLayer(slots) for _ in cache.layers]
     heads, features = executorch.get_head_shapes(config)
     cache.early_initialization(batch, heads, features, net.dtype, net.device)
 
@@ -155,10 +155,10 @@ def _module(torch: Any, net: Any, batch: int, places: int) -> Any:
                 self.register_buffer(f"count_{i}", layer.cumulative_length, persistent=False)
 
         def forward(
-            self, input_ids: Any, position_ids: Any, places: Any, mask: Any, last: Any
+            self, input_ids: Any, position_ids: Any, slots: Any, mask: Any, last: Any
         ) -> Any:
             for layer in cache.layers:
-                layer.cumulative_length.copy_(places[0])
+                layer.cumulative_length.copy_(slots[0])
             answer = self.net(
                 input_ids=input_ids,
                 position_ids=position_ids,

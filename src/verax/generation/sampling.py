@@ -56,8 +56,8 @@ def candidates(logits: np.ndarray, count: int) -> np.ndarray:
     smallest = np.partition(logits, logits.size - count)[logits.size - count]
     above = np.flatnonzero(logits > smallest)
     equal = np.flatnonzero(logits == smallest)[: count - above.size]
-    chosen = np.sort(np.concatenate([above, equal]))
-    return chosen[np.argsort(-logits[chosen], kind="stable")]
+    selected = np.sort(np.concatenate([above, equal]))
+    return selected[np.argsort(-logits[selected], kind="stable")]
 
 
 def random_word(seed: int, row: int, position: int) -> int:

@@ -172,8 +172,8 @@ def _wrong_size(
     graph: Graph, name: str, axis: int, shape: tuple[int, ...], expected: int | None
 ) -> InputError:
     dim = graph.types[name].dims[axis]
-    known = "" if expected is None or dim == expected else f" = {expected}"
+    size = "" if expected is None or dim == expected else f" = {expected}"
     return InputError(
-        f"axis {axis} has size {shape[axis]}, the model takes {dim}{known}",
+        f"axis {axis} has size {shape[axis]}, the model takes {dim}{size}",
         place=f"input {name!r} of shape {shape}",
     )

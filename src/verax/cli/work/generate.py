@@ -11,7 +11,7 @@ from verax.base.errors import UsageError
 from verax.base.generation_options import CacheOptions, SamplingOptions
 from verax.cli.console import can_write, output, write_json
 from verax.generation import Generator
-from verax.generation.generator import Generation, Step
+from verax.generation.generator import Generation, TokenStep
 
 SCHEMA = "verax.generate/1"
 
@@ -45,42 +45,42 @@ def perform(
     generator.prepare(prompts, tokens)
     prepare_seconds = time.perf_counter() - begin
 
-    def show(step: Step) -> None:
+    def show(step: TokenStep) -> None:
         if len(prompts) == 1:
             output.print(Text(str(step.tokens[0])), end=" ", soft_wrap=True)
             output.file.flush()
 
-    found = generator.generate(prompts, tokens, stop=ends, sampling=sampling, on_step=show)
+    generation = generator.generate(prompts, tokens, stop=ends, sampling=sampling, on_step=show)
     if len(prompts) == 1:
         output.print()
     else:
-        for number, row in enumerate(found.tokens):
-            output.print(Text(f"{number}: " + " ".join(map(str, row))), soft_wrap=True)
-    output.print(_speed(found, prepare_seconds), style="dim")
+        for index, row in enumerate(generation.tokens):
+            output.print(Text(f"{index}: " + " ".join(map(str, row))), soft_wrap=True)
+    output.print(_speed(generation, prepare_seconds), style="dim")
     facts = {
         "model": str(model),
         "prompts": prompts,
         "room": generator.room,
         "vocabulary": generator.vocabulary,
         "prepare_seconds": prepare_seconds,
-        **found.to_json(),
+        **generation.to_json(),
     }
     write_json(json, SCHEMA, facts)
 
 
-def _speed(found: Generation, prepare_seconds: float) -> str:
+def _speed(result: Generation, prepare_seconds: float) -> str:
     """The last line."""
-    decoded = f"{found.decode_rate:.1f} tokens/s" if found.decode_rate else "no further tokens"
+    decoded = f"{result.decode_rate:.1f} tokens/s" if result.decode_rate else "no further tokens"
     return (
-        f"read and compiled in {prepare_seconds:.3f} s; prefill: {found.prompt_tokens} tokens, "
-        f"{found.prefill_rate:.1f} tokens/s; decode: {decoded}"
+        f"read and compiled in {prepare_seconds:.3f} s; prefill: {result.prompt_tokens} tokens, "
+        f"{result.prefill_rate:.1f} tokens/s; decode: {decoded}"
     )
 
 
 def _ids(option: str, text: str) -> list[int]:
     """Raises `UsageError` for what is no list of ids."""
     try:
-        ids = [int(part) for part in text.split(",")]
+        ids = [int(item) for item in text.split(",")]
     except ValueError:
         ids = []
     if not ids or min(ids) < 0:
