@@ -192,19 +192,21 @@ def measured(folders: Sequence[Path]) -> list[dict[str, Any]]:
 def page(found: Sequence[dict[str, Any]]) -> str:
     """A table in Markdown."""
     lines = [
-        "| weights | engine | room | prefill tokens/s | decode tokens/s | peak MB | tokens |",
-        "|---|---|---|---|---|---|---|",
+        "| weights | engine | room | first run s | prefill tokens/s | decode tokens/s | peak MB | "
+        "tokens |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     own = {r["model"]: r.get("tokens") for r in found if r["engine"] == "Verax"}
     for row in found:
         if "failed" in row:
-            lines.append(f"| {row['model']} | {row['engine']} | {row['room']} | failed | | | |")
+            lines.append(f"| {row['model']} | {row['engine']} | {row['room']} | failed | | | | |")
             continue
         ours = own.get(row["model"]) or []
         same = next((i for i, (a, b) in enumerate(zip(ours, row["tokens"])) if a != b), len(ours))
+        room = f"{row['room']:,}" if row["engine"] == "GenAI" else ""
         lines.append(
-            f"| {row['model']} | {row['engine']} | {row['room'] if row['engine'] == 'GenAI' else ''}"
-            f" | {row['prefill']:.1f} | {row['decode']:.1f} | {row['megabytes']:,.0f} | "
+            f"| {row['model']} | {row['engine']} | {room} | {row['first']:.1f} | "
+            f"{row['prefill']:.1f} | {row['decode']:.1f} | {row['megabytes']:,.0f} | "
             f"{'' if row['engine'] == 'Verax' else f'{same} of {len(ours)} equal'} |"
         )
     return "\n".join(lines) + "\n"
