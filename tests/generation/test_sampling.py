@@ -14,13 +14,17 @@ from hypothesis import strategies as st
 from verax.base.errors import InputError, UsageError
 from verax.base.generation_options import SamplingOptions
 from verax.generation.sampling import (
+    LOWEST,
     ONE,
     candidates,
+    exponential,
     log_probability,
     next_token,
     random_word,
     weights,
 )
+from verax.numerics.arith_numpy import NumpyArith
+from verax.numerics.functions_double import exp_d
 
 LOGITS = np.random.default_rng(5).standard_normal(37).astype(np.float32) * 2
 
@@ -58,6 +62,12 @@ def test_weights_are_exponentials_rounded_once() -> None:
         below = [(float(x) - float(LOGITS.max())) / temperature for x in LOGITS]
         exact = np.array([math.exp(b) * ONE for b in below])
         assert np.abs(weights(LOGITS, temperature) - exact).max() <= 1
+
+
+def test_exponentials_have_the_bits_that_kernels_promise() -> None:
+    x = np.concatenate([np.random.default_rng(2).uniform(-29, 0, 5000), [0.0, -28.5, -1e-300]])
+    assert exponential(x).tobytes() == exp_d(NumpyArith(), x).tobytes()
+    assert np.rint(math.exp(LOWEST) * ONE) == 0
 
 
 def test_a_log_probability_is_within_its_bound() -> None:

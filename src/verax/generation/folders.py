@@ -116,9 +116,8 @@ def _read(path: Path) -> tuple[Model, Graph | None]:
         )
     if BRANCH not in model.inputs:
         return model, None
-    merged = [load(path, values={BRANCH: np.array([flag])}) for flag in (True, False)]
-    assert isinstance(merged[0], Model) and isinstance(merged[1], Model)
-    main, first = merged
+    main, first = (load(path, values={BRANCH: np.array([flag])}) for flag in (True, False))
+    assert isinstance(main, Model) and isinstance(first, Model)
     return main, _without_past(first.graph)
 
 

@@ -33,8 +33,9 @@ class StaticCache(Decoder):
 
     def __init__(self, net: Any, cache: CacheOptions, options: CompilationOptions) -> None:
         """Raises `ModelError` for a module that is no causal language model of transformers."""
-        config = getattr(net, "config", None)
-        config = config.get_text_config() if hasattr(config, "get_text_config") else config
+        config: Any = getattr(net, "config", None)
+        if hasattr(config, "get_text_config"):
+            config = config.get_text_config()
         if config is None or not hasattr(net, "get_output_embeddings"):
             raise ModelError(
                 "this is no causal language model of transformers",

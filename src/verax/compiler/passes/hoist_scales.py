@@ -153,14 +153,14 @@ def _scaled(graph: Graph, node: Node) -> tuple[str, float] | None:
 
 def _through_matrices(graph: Graph, node: Node) -> tuple[str, list[str]] | None:
     """(x, values passed) of [.., n, d] made [m, n, d], then [m, d, n], then [.., d, n]."""
-    if not isinstance(node.op, Reshape) or node.inputs[0] not in graph.producers:
+    transpose = graph.producers.get(node.inputs[0] or "")
+    if not isinstance(node.op, Reshape) or transpose is None:
         return None
-    transpose = graph.producers[node.inputs[0]]
     if not isinstance(transpose.op, Transpose) or transpose.op.perm != (0, 2, 1):
         return None
-    if transpose.inputs[0] not in graph.producers:
+    flat = graph.producers.get(transpose.inputs[0] or "")
+    if flat is None:
         return None
-    flat = graph.producers[transpose.inputs[0]]
     inner = [transpose.outputs[0], flat.outputs[0]]
     if not isinstance(flat.op, Reshape) or not all(_read_once(graph, v) for v in inner):
         return None

@@ -101,8 +101,8 @@ def _identity_input(rewriter: Rewriter, node: Node) -> int | None:
 
 
 def _is_unit(op: Operator, index: int, constant: np.ndarray) -> bool:
-    """Whether a constant as the input `index` of `op` leaves the other input as it is: numbers that
-    are known only when sizes are never do."""
+    """Whether a constant as the input `index` of `op` leaves the other input as it is. One of open
+    sizes does not for all of them."""
     if constant.dtype == object:
         return False
     if isinstance(op, Clip):
