@@ -59,7 +59,9 @@ class CompilationOptions:
     certificate says what it costs. checked: verify the graph around every pass. memory: bytes, or
     "8G", that one value and the program's buffers may take; 0 for VERAX_MEMORY or most of what is
     free. programs: how many are held, one for each set of input sizes; of more, the one that was
-    used longest ago is dropped, with a warning. require_native: refuse a node that would run on the
+    used longest ago is dropped, with a warning. background: sizes that come often, and that a
+    program for many sizes answers, get one of their own, made on a thread of low priority beside
+    the calls; the same bits. require_native: refuse a node that would run on the
     reference, in Python. recipe: of an earlier program of the same model (`exe.recipe`, its JSON
     file, or a .vx file): the same bits, or `CompileError`; it says level and passes itself.
     certify: judge the program against float64 before it is handed over; layers whose approximation
@@ -95,6 +97,7 @@ class CompilationOptions:
     checked: bool = option(False, "Verify the graph around every pass.", COMPILING, "--checked")
     memory: int | str = 0
     programs: int = MAX_PROGRAMS
+    background: bool = True
     require_native: bool = option(
         False, "Refuse a model that needs the reference anywhere.", COMPILING, "--require-native"
     )
@@ -176,6 +179,7 @@ class CompilationKeywords(TypedDict, total=False):
     checked: bool
     memory: int | str
     programs: int
+    background: bool
     require_native: bool
     recipe: Any
     certify: bool

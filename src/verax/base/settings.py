@@ -39,7 +39,8 @@ class Settings:
     (`records.trace.Rewrite`), None for all. quick: code is generated with little effort, for a few
     runs; the same bits. allow: of ALLOWANCES, at the highest level. programs: for so many sets of
     input sizes programs are held, at least 1. open_sizes: a network whose sizes are symbols gets a
-    program that serves many of them, where kernels can.
+    program that serves many of them, where kernels can. background: sizes that come often then get
+    a program of their own, made on a thread beside the calls.
     """
 
     opt_level: int = 1
@@ -59,6 +60,7 @@ class Settings:
     allow: tuple[str, ...] = ()
     programs: int = MAX_PROGRAMS
     open_sizes: bool = True
+    background: bool = True
 
     def __post_init__(self) -> None:
         for field in ("disable", "require", "passes", "steps"):

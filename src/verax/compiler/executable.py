@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -18,10 +19,12 @@ import numpy as np
 from verax.base import memory
 from verax.base.arrays import as_arrays
 from verax.base.deprecation import renamed_property
-from verax.base.errors import InputError, VeraxError
+from verax.base.errors import InputError
 from verax.base.notebooks import of_text
 from verax.base.tensors import named_inputs
 from verax.compiler.describe.step_times import profile_of
+from verax.compiler.hot_sizes import HotSizes
+from verax.compiler.open_programs import OpenPrograms
 from verax.compiler.specialize import Specialized, Specializer, reference_call
 from verax.ir.graph import Graph, reinfer
 from verax.ir.types import DType, TensorType
@@ -34,10 +37,6 @@ from verax.reference.evaluate import bind_symbols
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.stateful import Arrays, StatefulExecutable
-
-MAX_OPEN = 8
-"""Programs of open sizes that it keeps: each serves the sizes for which its conditions hold. Sizes
-that none of so many serves get programs of their own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +63,8 @@ class Executable(StatefulExecutable):
         self._by_types_alone = not self._by_value and not self.settings.memory
         self._programs: OrderedDict[tuple[Any, ...], _Bound] = OrderedDict()
         self._has_dropped = False
-        self._open: list[Specialized] = []
+        self._open = OpenPrograms(graph, specializer)
+        self._hot = HotSizes()
         self._can_be_open = specializer.opens and leaves_symbols_open(graph)
         self._lock = threading.Lock()
         self._last: tuple[tuple[Any, ...], _Bound] | None = None
@@ -84,6 +84,7 @@ class Executable(StatefulExecutable):
         """See `base.forks`: a program that another thread was making is made again."""
         super().renew_in_child()
         self._lock = threading.Lock()
+        self._hot.renew()
 
     @property
     def inputs(self) -> dict[str, TensorType]:
@@ -146,11 +147,34 @@ class Executable(StatefulExecutable):
             return bound.specialized
         shapes = dict(zip(self.graph.inputs, bound.sized.inputs, strict=True))
         key = self._key_of(shapes, {})
+        return self._alone(key, shapes).specialized
+
+    def _alone(self, key: tuple[Any, ...], shapes: Mapping[str, tuple[int, ...]]) -> _Bound:
+        """The program of these shapes alone, made now if there is none."""
+        with self._lock:
+            if key in self._programs:
+                return self._programs[key]
+        alone = self.specializer.specialize(self._at(shapes, {}), {})
         with self._lock:
             if key not in self._programs:
-                alone = self.specializer.specialize(self._at(shapes, {}), {})
                 self._keep(key, _Bound(alone))
-            return self._programs[key].specialized
+            return self._programs[key]
+
+    def _note_call(self, last: tuple[tuple[Any, ...], _Bound], started: float) -> None:
+        """Sizes that a program for many served, which may prove hot."""
+        key, bound = last
+        if bound.sized is None or not self.settings.background:
+            return
+        shapes = dict(zip(self.graph.inputs, bound.sized.inputs, strict=True))
+
+        def make() -> None:
+            alone = self._alone(key, shapes)
+            alone.specialized.release_translation()
+            with self._lock:
+                if self._last is not None and self._last[0] == key:
+                    self._last = (key, alone)
+
+        self._hot.note(key, time.perf_counter() - started, make)
 
     @property
     def program(self) -> Program:
@@ -173,10 +197,12 @@ class Executable(StatefulExecutable):
         return state_buffers.run(inputs, state) if state_buffers else None
 
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        last = self._last
+        last, started = self._last, time.perf_counter()
         if last is not None and self._by_types_alone:
             outputs = last[1].specialized.program.run_if_exact(inputs)
             if outputs is not None:
+                if last[1].sized is not None:
+                    self._note_call(last, started)
                 names = self._output_names
                 return {names[0]: outputs[0]} if len(names) == 1 else dict(zip(names, outputs))
         inputs = as_arrays(inputs)
@@ -186,7 +212,16 @@ class Executable(StatefulExecutable):
         arrays = [inputs[v] for v in specialized.inputs]
         with memory.limited(self.settings.memory or None):
             outputs = specialized.program.run(arrays, bound.sized)
+        if bound.sized is not None:
+            self._note_call((self._key(inputs), bound), started)
         return dict(zip(self.graph.outputs, outputs))
+
+    def prepare(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Have the program for inputs of these shapes ready, and run nothing.
+
+        Raises `InputError` when inputs do not fit.
+        """
+        self._lookup({**as_arrays(named_inputs(inputs, self.inputs)), **self.state})
 
     def profile(self, inputs: Mapping[str, np.ndarray], runs: int = 20) -> Profile:
         """Time every step by itself: median of `runs` after two more to warm up; beside it the
@@ -251,40 +286,24 @@ class Executable(StatefulExecutable):
         values: Mapping[str, np.ndarray],
         sizes: Mapping[str, int],
     ) -> _Bound:
-        """A program for sizes that have none of their own: one that serves many, if it is not the
-        first set of sizes and none is kept on the disk; else one of their own, which is held."""
-        may_open = self._can_be_open and bool(self._programs) and bool(sizes)
-        may_open = may_open and min(sizes.values()) >= 1
-        in_order = tuple(sizes[name] for name in sorted(sizes))
-        for specialized in self._open if may_open else ():
-            if specialized.open_sizes.serves(in_order):
-                return _Bound(specialized, specialized.program.sized(in_order))
+        """A program for sizes that have none of their own in memory: one that serves many, unless
+        there is none yet and one of their own is kept on the disk; else their own, which is
+        held."""
+        by_name = dict(sorted(sizes.items()))
+        may_open = self._can_be_open and bool(sizes) and min(sizes.values()) >= 1
+        served = self._open.serving(by_name) if may_open else None
+        if served is not None:
+            return _Bound(*served)
         graph = self._at(shapes, values)
         cached = self.specializer.cached_program(graph, values) if may_open else None
-        if may_open and cached is None and len(self._open) < MAX_OPEN:
-            shared = self._specialize_open(dict(sorted(sizes.items())))
-            if shared is not None:
-                self._open.append(shared)
-                return _Bound(shared, shared.program.sized(in_order))
-            self._can_be_open = False
+        if may_open and cached is None:
+            program = self._open.make(by_name)
+            if program is not None:
+                return _Bound(*program)
+            self._can_be_open = self._open.is_possible
         bound = _Bound(cached or self.specializer.specialize(graph, values))
         self._keep(key, bound)
         return bound
-
-    def _specialize_open(self, sizes: Mapping[str, int]) -> Specialized | None:
-        """A new program for many sizes, made for these, for which the network is known to be valid;
-        None where there can be none."""
-        try:
-            return self.specializer.specialize_open(self.graph, sizes)
-        except VeraxError:
-            return None
-        except Exception as error:  # a program for these sizes alone answers all the same
-            warnings.warn(
-                f"{self.graph.name or 'the network'} gets a program for each set of sizes, because "
-                f"making one for many failed ({type(error).__name__}: {error}); please report it",
-                stacklevel=7,
-            )
-            return None
 
     def _key_of(
         self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]
@@ -331,13 +350,14 @@ def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
 
     A program is specialized for their values, as it is for shapes.
     """
+    symbols = graph.symbols()
     from_input: dict[str, frozenset[str]] = {v: frozenset([v]) for v in graph.inputs}
     defining: set[str] = set()
     for node in graph.nodes:
         sources = frozenset().union(
             *(from_input.get(v, frozenset()) for v in node.inputs if v is not None)
         )
-        dynamic = any(not t.is_static for t in graph.output_types(node))
+        dynamic = any(not t.symbols() <= symbols for t in graph.output_types(node))
         if dynamic:
             data = None if node.op.kind in ("Range", "ConstantOfShape") else node.inputs[0]
             defining |= {

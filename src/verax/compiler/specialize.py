@@ -141,9 +141,10 @@ class Specialized(OneLine):
         )
 
     def notes(self, settings: Settings) -> dict[str, Any]:
-        """What is written beside it in a file."""
+        """What is written beside it in a file. A recipe is for known sizes."""
         if self._notes is None:
-            self._notes = notes_of(self, settings.opt_level, self.recipe(settings))
+            recipe = None if self.binary.open_sizes is not None else self.recipe(settings)
+            self._notes = notes_of(self, settings.opt_level, recipe)
         return self._notes
 
 
@@ -214,15 +215,46 @@ class Specializer:
     def specialize_open(self, graph: Graph, sizes: Mapping[str, int]) -> Specialized | None:
         """The program of `graph` for all sizes of its symbols that decide as `sizes` do; None where
         some node has no kernel that reads sizes at run time."""
-        assumed = Assumptions({f"d{i}": size for i, size in enumerate(sizes.values())})
-        with memory.limited(self.settings.memory or None), assuming(assumed):
-            symbols = {name: symbol(f"d{i}") for i, name in enumerate(sizes)}
+        with self._assuming(sizes) as assumed:
             try:
-                opened = open_graph(graph, symbols)
+                opened = open_graph(graph, {n: symbol(d) for n, d in zip(sizes, assumed.sizes)})
                 _require_sizes_from(opened, assumed.sizes)
-                return self._compile(opened)
+                return self._compile(opened, sizes=sizes)
             except NotOpenError:
                 return None
+
+    def keep_open(self, specialized: Specialized, graph: Graph, index: int) -> None:
+        """Keep a program for many sizes of `graph` as its number `index`."""
+        if self._cache is not None:
+            key = self._open_key(graph, index)
+            self._cache.keep_program(key, specialized.binary, specialized.notes(self.settings))
+
+    def cached_open(self, graph: Graph, index: int, sizes: Mapping[str, int]) -> Specialized | None:
+        """The program for many sizes of `graph` that was kept as its number `index`, if there is
+        one. sizes: of its symbols, for which how it was made is asked, if it serves them."""
+        if self._cache is None:
+            return None
+        entry = self._cache.program(self._open_key(graph, index))
+        if entry is None or entry[0].open_sizes is None:
+            return None
+        with self._assuming(sizes) as assumed:
+            opened = open_graph(graph, {n: symbol(d) for n, d in zip(sizes, assumed.sizes)})
+            return self._from_cache_entry(entry, opened, "", sizes)
+
+    def _open_key(self, graph: Graph, index: int) -> str:
+        return self._key(graph, {"open": np.array(index)})[1]
+
+    @contextlib.contextmanager
+    def _assuming(self, sizes: Mapping[str, int]) -> Iterator[Assumptions]:
+        """Sizes of the symbols "d0", "d1", ... that stand for those named."""
+        assumed = Assumptions({f"d{i}": size for i, size in enumerate(sizes.values())})
+        with memory.limited(self.settings.memory or None), assuming(assumed):
+            yield assumed
+
+    def _translate_again(self, graph: Graph, sizes: Mapping[str, int] | None) -> Translation:
+        """How the program of `graph` comes about; sizes: that are assumed of it, if it is open."""
+        with contextlib.nullcontext() if sizes is None else self._assuming(sizes):
+            return self._translate(graph)
 
     def lower(self, specialized: Specialized, *, separate: bool = False) -> LoweredProgram:
         """The same program made again with measured schedules. separate: one native function per
@@ -245,7 +277,11 @@ class Specializer:
         return Decisions.of(self.settings, CLASSES[self.settings.opt_level], done)
 
     def _from_cache_entry(
-        self, entry: tuple[ProgramBinary, dict[str, Any]] | None, graph: Graph, network: str
+        self,
+        entry: tuple[ProgramBinary, dict[str, Any]] | None,
+        graph: Graph,
+        network: str,
+        sizes: Mapping[str, int] | None = None,
     ) -> Specialized | None:
         """The specialized program of a cache entry; None without an entry."""
         if entry is None:
@@ -257,15 +293,26 @@ class Specializer:
             binary, self.settings.thread_count, calls_of(binary, notes, "the cache")
         )
         plan = Plan(
-            tuple(notes["plan"]), binary.arena_bytes, binary.weight_bytes,
+            tuple(notes["plan"]), _arena_bytes(binary), binary.weight_bytes,
             tuple(notes["on_reference"]), notes.get("tuning", ""), tuple(notes.get("refused", ())),
             tuple(notes.get("choices", ())),
         )  # fmt: skip
         return Specialized(
-            graph, binary, program, plan, lambda: self._translate(graph), network, notes
+            graph,
+            binary,
+            program,
+            plan,
+            lambda: self._translate_again(graph, sizes),
+            network,
+            notes,
         )
 
-    def _compile(self, graph: Graph, network: str = "") -> Specialized:
+    def _compile(
+        self,
+        graph: Graph,
+        network: str = "",
+        sizes: Mapping[str, int] | None = None,
+    ) -> Specialized:
         settings = self.settings
         translation = self._translate(graph)
         if settings.require_native:
@@ -284,7 +331,7 @@ class Specializer:
             translation.lowered.choices,
         )
         specialized = Specialized(
-            graph, binary, program, plan, lambda: self._translate(graph), network
+            graph, binary, program, plan, lambda: self._translate_again(graph, sizes), network
         )
         specialized.translation = translation
         return specialized

@@ -72,6 +72,8 @@ def _value(name: str) -> str:
 
 
 def _content(array: np.ndarray) -> str:
+    if array.dtype == object:  # sizes that are assumed (`ir.assumptions`)
+        return f"[{', '.join(map(str, array.ravel()))}]"
     if array.size > INLINE_LIMIT or (DType.of(array).is_float and np.isnan(array).any()):
         return f"sha256:{content_hash(array)}"
     kind = bool if array.dtype == bool else float if DType.of(array).is_float else int

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verax.ir.dim import UndecidedError
+from verax.ir.dim import DimLike, UndecidedError
 from verax.ir.operator import PROMISED, Evaluation, Inference, Operator, as_tuple
 from verax.ir.types import TensorType
 
@@ -60,3 +60,9 @@ def _settle(array: np.ndarray, declared: TensorType) -> np.ndarray:
         wrapped = [(int(v) - info.min) % (1 << info.bits) + info.min for v in array.flat]
         return np.array(wrapped, dtype).reshape(array.shape)
     return array.astype(dtype)
+
+
+def sizes_array(dims: Sequence[DimLike]) -> np.ndarray:
+    """A shape as the content of a tensor: int64, or objects where a dimension is open."""
+    is_known = all(isinstance(d, int) for d in dims)
+    return np.array(dims, np.int64 if is_known else object)

@@ -27,7 +27,7 @@ Stability of Numerical Algorithms", second edition, section 23.2.2).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -108,6 +108,14 @@ def scaled_right(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray(scaled.T), scale[:, 0]
 
 
+def right_scales(b: np.ndarray) -> np.ndarray:
+    """What undoes the scaling of the columns of b [k, n] alone: [n]."""
+    m = NumpyArith()
+    with np.errstate(all="ignore"):
+        largest = power_of_two.magnitude(m, b).max(axis=0, initial=0)
+        return power_of_two.scale(m, power_of_two.inverse_scale(m, largest))
+
+
 def unscaled(y: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Sums of products [..., m, n] times the scales of their columns, then of their rows. No -0."""
     with np.errstate(all="ignore"):
@@ -134,6 +142,14 @@ def right_factors(b: np.ndarray) -> list[np.ndarray]:
     """What all products have on the right, in the type of b, which is rounded to."""
     blocks = quarters(b)
     return [_added(terms, blocks) for terms in RIGHT]
+
+
+def right_factors_by_column(b: np.ndarray) -> Iterator[np.ndarray]:
+    """`right_factors` of b.T, each transposed: [n / 2, k / 2] of b [n, k]."""
+    left_upper, left_lower, right_upper, right_lower = quarters(b)
+    blocks = left_upper, right_upper, left_lower, right_lower
+    for terms in RIGHT:
+        yield _added(terms, blocks)
 
 
 def combined_products(products: Sequence[np.ndarray]) -> np.ndarray:

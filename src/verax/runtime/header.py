@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from verax.ir.assumptions import RELATIONS
+from verax.runtime.open_sizes import ArenaBuffer, OpenSizes
 from verax.runtime.program_binary import (
     ELEMENT_TYPES,
     CountedStep,
@@ -310,16 +312,66 @@ def _step(value: object, location: str) -> Scheduled:
     return STEPS[one_of(kind, f"{location}.kind", tuple(STEPS))](value, location)
 
 
+def _open_sizes(
+    value: object, location: str, inputs: Sequence[Signature], outputs: Sequence[Signature]
+) -> OpenSizes | None:
+    """Those of a program for many sizes, which has as many dimensions as its arrays."""
+    if value is None:
+        return None
+    names = {f.name for f in dataclasses.fields(OpenSizes)}
+    fields = members(value, location, names)
+
+    def shapes(name: str, arrays: Sequence[Signature]) -> tuple[tuple[str, ...], ...]:
+        dims = items(fields[name], f"{location}.{name}", lambda v, p: items(v, p, text))
+        if list(map(len, dims)) != [len(a.shape) for a in arrays]:
+            raise HeaderError(f"{location}.{name} are other shapes than those of the arrays")
+        return dims
+
+    sizes = OpenSizes(
+        symbols=items(fields["symbols"], f"{location}.symbols", text),
+        conditions=items(fields["conditions"], f"{location}.conditions", _condition),
+        entries=items(fields["entries"], f"{location}.entries", text),
+        buffers=items(fields["buffers"], f"{location}.buffers", _arena_buffer),
+        start=integer(fields["start"], f"{location}.start"),
+        inputs=shapes("inputs", inputs),
+        outputs=shapes("outputs", outputs),
+    )
+    for i, buffer in enumerate(sizes.buffers):
+        if any(j >= i for j in buffer.conflicts):
+            raise HeaderError(f"{location}.buffers[{i}] conflicts with one that follows it")
+    try:
+        sizes.require_readable()
+    except ValueError as error:
+        raise HeaderError(f"{location}: {error}") from error
+    return sizes
+
+
+def _condition(value: object, location: str) -> tuple[str, str]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise HeaderError(f"{location} is no pair")
+    return text(value[0], location), one_of(value[1], location, tuple(RELATIONS))
+
+
+def _arena_buffer(value: object, location: str) -> ArenaBuffer:
+    fields = members(value, location, {f.name for f in dataclasses.fields(ArenaBuffer)})
+    return ArenaBuffer(
+        text(fields["nbytes"], f"{location}.nbytes"),
+        items(fields["conflicts"], f"{location}.conflicts", integer),
+        flag(fields["keeps_zeros"], f"{location}.keeps_zeros"),
+    )
+
+
 def _image(value: object) -> dict[str, Any]:
     """The fields of `ProgramBinary` that the header holds; of blocks their sizes and digests."""
-    own_sections = {"object_code", "weights", "open_sizes"}  # the last is of no file
+    own_sections = {"object_code", "weights"}
     names = {f.name for f in dataclasses.fields(ProgramBinary)} - own_sections
     fields = members(value, "image", names)
+    inputs, outputs = (items(fields[v], f"image.{v}", _signature) for v in ("inputs", "outputs"))
     return {
         "target": text(fields["target"], "image.target", 64),
         "arena_bytes": integer(fields["arena_bytes"], "image.arena_bytes"),
-        "inputs": items(fields["inputs"], "image.inputs", _signature),
-        "outputs": items(fields["outputs"], "image.outputs", _signature),
+        "inputs": inputs,
+        "outputs": outputs,
         "schedule": items(fields["schedule"], "image.schedule", _step),
         "python_outputs": items(fields["python_outputs"], "image.python_outputs", text),
         "checks": items(fields["checks"], "image.checks", text),
@@ -327,6 +379,7 @@ def _image(value: object) -> dict[str, Any]:
         "kept_bytes": integer(fields["kept_bytes"], "image.kept_bytes"),
         "state": items(fields["state"], "image.state", _state),
         "blocks": items(fields["blocks"], "image.blocks", _block),
+        "open_sizes": _open_sizes(fields["open_sizes"], "image.open_sizes", inputs, outputs),
     }
 
 

@@ -9,17 +9,23 @@ those have left which live at the same time.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from types import CodeType
 
 import numpy as np
 
+from verax.base.errors import InputError
 from verax.ir.assumptions import RELATIONS
-from verax.ir.dim_forms import parse_dim
 
 ALIGNMENT = 64
 """Of buffers in the arena, which lie as far apart."""
+OFFSET = re.compile(r"@(\d{1,9})")
+"""The entry that is a buffer's offset."""
+TOKENS = re.compile(r"[-+*(), ]|//|\d{1,19}(?!\d)|d\d{1,6}(?!\d)|max|ceildiv")
+"""What the text of a dimension is made of, as `ir.dim` writes it: no names but those of symbols."""
+SYMBOL = re.compile(r"d(\d+)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +79,14 @@ class OpenSizes:
 
     def at(self, sizes: Sequence[int]) -> SizedProgram:
         """The program for these sizes."""
-        offsets, end, kept_end = self._placed(self._bytes(*sizes))
-        table = np.array([*sizes, *self._values(offsets, *sizes)], np.int64)
+        try:
+            offsets, end, kept_end = self._placed(self._bytes(*sizes))
+            table = np.array([*sizes, *self._values(offsets, *sizes)], np.int64)
+        except (ArithmeticError, RecursionError) as error:
+            named = ", ".join(f"{name}={n}" for name, n in zip(self.symbols, sizes, strict=True))
+            raise InputError(
+                f"the program cannot be placed for {named}: {error}", next_step="run smaller inputs"
+            ) from error
         dims = iter(self._dims(*sizes))
         inputs, outputs = (
             tuple(tuple(next(dims) for _ in shape) for shape in shapes)
@@ -116,25 +128,36 @@ class OpenSizes:
     def _values(self) -> Callable[..., tuple[int, ...]]:
         return self._function(self.entries, "offsets")
 
+    def require_readable(self) -> None:
+        """Raise `ValueError` naming the first expression that is none over these symbols, as
+        `ir.dim` writes them."""
+        _ = self._differences, self._bytes, self._dims, self._values
+
     def _function(self, expressions: Sequence[str], *first: str) -> Callable[..., tuple[int, ...]]:
         """Of the sizes, and what is named `first`: the values of `expressions`."""
         names = ", ".join([*first, *(f"d{i}" for i in range(len(self.symbols)))])
-        terms = "".join(f"{_checked(e)}, " for e in expressions)
-        code = compile(f"lambda {names}: ({terms})", "<sizes>", "eval")
+        terms = "".join(f"{self._as_code(e)}, " for e in expressions)
+        code = _compiled(f"lambda {names}: ({terms})")
         return eval(code, {"__builtins__": {}, "max": max, "ceildiv": _ceildiv})  # type: ignore[no-any-return]
+
+    def _as_code(self, expression: str) -> str:
+        """An expression as Python code that is nothing else."""
+        offset = OFFSET.fullmatch(expression)
+        if offset is not None and int(offset[1]) < len(self.buffers):
+            return f"offsets[{offset[1]}]"
+        foreign = "".join(TOKENS.findall(expression)) != expression or "**" in expression
+        if foreign or any(int(n) >= len(self.symbols) for n in SYMBOL.findall(expression)):
+            raise ValueError(f"{expression[:80]!a} is no expression over {len(self.symbols)} sizes")
+        _compiled(expression)  # alone, so that no two of them make one
+        return expression
+
+
+def _compiled(code: str) -> CodeType:
+    try:
+        return compile(code, "<sizes>", "eval")
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{code[:80]!a} is no expression") from error
 
 
 def _ceildiv(a: int, b: int) -> int:
     return -(-a // b)
-
-
-def _checked(expression: str) -> str:
-    """An expression as Python code that is nothing else."""
-    if expression.startswith("@"):
-        return f"offsets[{int(expression[1:])}]"
-    return str(parse_dim(expression))
-
-
-def plain(sizes: OpenSizes | None) -> Any:
-    """As JSON has it."""
-    return None if sizes is None else dataclasses.asdict(sizes)

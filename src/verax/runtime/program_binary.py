@@ -164,8 +164,6 @@ def described(binary: ProgramBinary) -> dict[str, Any]:
     bare = dataclasses.replace(binary, object_code=b"", weights=_NOTHING, state=(), blocks=())
     fields = dataclasses.asdict(bare)
     del fields["object_code"], fields["weights"]
-    if binary.open_sizes is None:  # files hold programs of known sizes
-        del fields["open_sizes"]
     fields["blocks"] = [{"size": b.nbytes, "sha256": b.digest} for b in binary.blocks]
     fields["state"] = [
         {"input": s.input, "output": s.output, "in_place": s.in_place} for s in binary.state

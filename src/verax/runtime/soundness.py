@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from verax.runtime.header import HeaderError
+from verax.runtime.open_sizes import OpenSizes
 from verax.runtime.program_binary import (
     ELEMENT_TYPES,
     CountedStep,
@@ -25,7 +26,9 @@ from verax.runtime.program_binary import (
 def check_binary(binary: ProgramBinary) -> None:
     """Raise `HeaderError` naming what does not fit."""
     status = 4 * len(binary.checks)
-    if not status <= binary.kept_bytes <= binary.arena_bytes:
+    if binary.open_sizes is not None:
+        _check_open_sizes(binary, binary.open_sizes, status)
+    elif not status <= binary.kept_bytes <= binary.arena_bytes:
         raise HeaderError(
             f"{binary.arena_bytes} bytes of arena, of which {binary.kept_bytes} are kept, do not "
             f"hold {len(binary.checks)} checks"
@@ -50,6 +53,16 @@ def check_binary(binary: ProgramBinary) -> None:
         elif isinstance(step, CountedStep):
             _check_counted(binary, step, defined, f"step {index}")
             defined.add(step.output.name)
+
+
+def _check_open_sizes(binary: ProgramBinary, sizes: OpenSizes, status: int) -> None:
+    """Of a program for many sizes, the arena is placed for each set of them, behind its checks."""
+    if sizes.start < status or binary.arena_bytes or binary.kept_bytes:
+        raise HeaderError(f"its buffers begin at {sizes.start} of the arena, within its checks")
+    if not all(isinstance(step, Segment) for step in binary.schedule):
+        raise HeaderError("a program for many sizes has a step in Python")
+    if binary.state:
+        raise HeaderError("a program for many sizes remembers something")
 
 
 def _distinct(names: Iterable[str], message: str) -> None:

@@ -40,7 +40,7 @@ from verax.runtime.soundness import check_binary
 from verax.runtime.weight_blocks import ALIGNMENT, WEIGHTS, WeightBlock, room_for
 
 MAGIC = b"VERAX\x00VX"
-VERSION = 6
+VERSION = 7
 BLOCK = ".weights"
 """Ends the name of the file of a block."""
 SECTIONS = ("code", "weights", "state")

@@ -16,6 +16,8 @@ from verax import compiling
 from verax.base.errors import CompileError, VeraxError
 from verax.base.optional import optional
 from verax.base.torch_guard import in_own_thread
+from verax.ir.assumptions import NotOpenError
+from verax.torch.open_graph import OpenGraph, open_graph
 from verax.torch.options import CompileOptions
 from verax.torch.reporting import GraphReport
 from verax.torch.tensors import (
@@ -26,9 +28,11 @@ from verax.torch.tensors import (
     tensor_of,
     with_strides,
 )
-from verax.torch.tracing import Computed, Fixed, trace
+from verax.torch.tracing import Computed, Fixed, Output, outputs_for, trace, trace_open
 
 torch: Any = optional("torch", "to use verax.torch")
+MOST_SIZES = 1024
+"""Of which the outputs are known."""
 CHANGES = 2
 """So many programs given up early, one after the other, make weights inputs."""
 EARLY = 16
@@ -36,7 +40,7 @@ EARLY = 16
 
 
 class GraphProgram:
-    """A graph compiled for the sizes of `arguments`."""
+    """A graph compiled for the sizes of `arguments`, or for open ones."""
 
     def __init__(
         self,
@@ -44,9 +48,19 @@ class GraphProgram:
         arguments: Sequence[Any],
         constants: Sequence[int],
         options: CompileOptions,
+        opened: OpenGraph | None = None,
     ) -> None:
+        """opened: what `graph` leaves open. Raises `NotOpenError` where that cannot be left so."""
         require_on_processor(arguments)
-        traced = trace(graph, arguments, constants)
+        traced = (
+            trace(graph, arguments, constants)
+            if opened is None
+            else trace_open(opened, graph, arguments, constants)
+        )
+        if traced is None:
+            raise NotOpenError("the graph decides by its sizes")
+        self.graph, self.is_open = graph, opened is not None
+        self._outputs: dict[tuple[Any, ...], tuple[Output, ...]] = {}
         self.traced = traced
         self.inputs = list(traced.arguments.items())
         self.outputs = traced.outputs
@@ -72,6 +86,29 @@ class GraphProgram:
                     f"the program is not certified: {'; '.join(certificate.problems)}",
                     next_step="compile at a lower opt_level, or without certify",
                 )
+        if self.is_open:
+            self._require_sizes(arguments)
+
+    def serves(self, arguments: Sequence[Any]) -> bool:
+        """Whether it gives what a program for the sizes of these arguments would."""
+        if not self.is_open or sizes_of(arguments) in self._outputs:
+            return True
+        try:
+            self._require_sizes(arguments)
+        except VeraxError:
+            return False
+        return True
+
+    def _require_sizes(self, arguments: Sequence[Any]) -> None:
+        """Have the executable ready for these sizes. Raises `VeraxError`."""
+        outputs = outputs_for(self.graph, arguments)
+        if list(map(type, outputs)) != list(map(type, self.outputs)):
+            raise NotOpenError("which outputs are views depends on sizes")
+        assert self.executable is not None
+        self.executable.prepare(self._arrays(arguments))
+        if len(self._outputs) > MOST_SIZES:
+            self._outputs.clear()
+        self._outputs[sizes_of(arguments)] = outputs
 
     @property
     def on_reference(self) -> tuple[str, ...]:
@@ -93,8 +130,9 @@ class GraphProgram:
                 with torch.no_grad():
                     after = tensor_of(answers[new])
                     arguments[i].copy_(of_kind(after, arguments[i].is_complex()))
+        outputs = self._outputs[sizes_of(arguments)] if self.is_open else self.outputs
         results = []
-        for output in self.outputs:
+        for output in outputs:
             if isinstance(output, Computed):
                 result = of_kind(tensors[output.index], output.pair)
                 results.append(with_strides(result, output.strides))
@@ -134,6 +172,7 @@ class GraphPrograms:
         self._lock = threading.RLock()
         self._eager = False
         self._early = 0
+        self._opened = None if options.certify else open_graph(graph)
 
     def clear(self) -> None:
         """Forget every program; the next run compiles."""
@@ -143,9 +182,13 @@ class GraphPrograms:
     def prepare(self, arguments: Sequence[Any]) -> GraphProgram | None:
         """The program for these arguments, compiled if need be; None when the graph runs in eager
         PyTorch. Raises `VeraxError` when it cannot be compiled and must be."""
-        key = tuple((a.shape, a.dtype) if isinstance(a, torch.Tensor) else a for a in arguments)
         with self._lock:
+            key = self._key(arguments)
             program = self._programs.get(key)
+            if program is not None and not program.serves(arguments):
+                self._opened = None
+                self._programs.clear()
+                key, program = self._key(arguments), None
             if program is not None and program.stale(arguments):
                 self.report.weight_changes += 1
                 self._early = self._early + 1 if program.runs < EARLY else 0
@@ -157,6 +200,7 @@ class GraphPrograms:
             if program is None and not self._eager:
                 program = self._compile(arguments)
             if program is not None:
+                key = self._key(arguments)
                 self._programs[key] = program
                 self._programs.move_to_end(key)
                 if len(self._programs) > self.options.programs:
@@ -170,10 +214,14 @@ class GraphPrograms:
         self.report.runs += 1
         return self.graph(*arguments) if program is None else program.run(arguments)
 
+    def _key(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        return sizes_of(arguments) if self._opened is None else self._opened.key(arguments)
+
     def _compile(self, arguments: Sequence[Any]) -> GraphProgram | None:
+        program = self._compile_open(arguments)
         try:
             # PyTorch keeps what is being traced per thread; here it is in the middle of its own.
-            program = in_own_thread(
+            program = program or in_own_thread(
                 torch, GraphProgram, self.graph, arguments, self.constants, self.options
             )
         except VeraxError as error:
@@ -185,6 +233,22 @@ class GraphPrograms:
         self.report.programs += 1
         self.report.on_reference = program.on_reference
         return program
+
+    def _compile_open(self, arguments: Sequence[Any]) -> GraphProgram | None:
+        """A program that leaves sizes open, unless there is nothing to leave, or it cannot be."""
+        if self._opened is None:
+            return None
+        inputs = self.graph, arguments, self.constants, self.options, self._opened
+        try:
+            return in_own_thread(torch, GraphProgram, *inputs)
+        except VeraxError:  # the usual road says what is the matter, if anything is
+            self._opened = None
+            return None
+
+
+def sizes_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """What decides a program of known sizes."""
+    return tuple((a.shape, a.dtype) if isinstance(a, torch.Tensor) else a for a in arguments)
 
 
 def plain(value: Any) -> Any:

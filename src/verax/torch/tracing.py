@@ -21,6 +21,7 @@ from verax.base.optional import optional
 from verax.frontends.model import Model
 from verax.frontends.torch import load_torch
 from verax.frontends.torch.source_lines import line_of
+from verax.torch.open_graph import OpenGraph
 
 torch: Any = optional("torch", "to use verax.torch")
 
@@ -113,10 +114,42 @@ def trace(graph: Any, arguments: Sequence[Any], constants: Sequence[int] = ()) -
     )
 
 
-def export(module: Any, arguments: tuple[Any, ...]) -> Any:
+def trace_open(
+    opened: OpenGraph, graph: Any, arguments: Sequence[Any], constants: Sequence[int] = ()
+) -> Traced | None:
+    """`trace` of `graph`, whose model leaves the sizes of `opened` open; None where PyTorch decides
+    by a size, or nothing is to be computed. `outputs` are those for these arguments."""
+    with torch._guards.tracing(None), torch.no_grad():
+        arguments = [a.detach() if isinstance(a, torch.Tensor) else a for a in arguments]
+        outputs = _outputs(graph, arguments)
+        computed = [i for i, o in enumerate(outputs) if isinstance(o, Computed)]
+        subgraph = _subgraph(opened.graph, computed)
+        if not computed or _writes(subgraph):
+            return None
+        tensors = tuple(arguments[i] for i in opened.arguments)
+        program = export(Replay(subgraph), tensors, opened.dynamic_shapes)
+        names = input_names(program)
+        named = [(names[opened.arguments.index(i)], arguments[i]) for i in constants]
+        values = {name: np.array(as_array(a)) for name, a in named if name is not None}
+        model = load_torch(program, values=values)
+    if not model.graph.symbols() or model.graph.updates:
+        return None
+    positions = {n: i for n, i in zip(names, opened.arguments, strict=True) if n is not None}
+    arguments_by_name = {v: positions[v] for v in model.inputs}
+    return Traced(model, arguments_by_name, tuple(outputs), {}, lines_of(program))
+
+
+def outputs_for(graph: Any, arguments: Sequence[Any]) -> tuple[Output, ...]:
+    """The kind of each output for these arguments."""
+    with torch._guards.tracing(None), torch.no_grad():
+        detached = [a.detach() if isinstance(a, torch.Tensor) else a for a in arguments]
+        return tuple(_outputs(graph, detached))
+
+
+def export(module: Any, arguments: tuple[Any, ...], dynamic_shapes: Any = None) -> Any:
     """`torch.export.export`, its refusal as an `UnsupportedError`."""
     try:
-        return torch.export.export(module, arguments, strict=False)
+        return torch.export.export(module, arguments, dynamic_shapes=dynamic_shapes, strict=False)
     except Exception as error:
         raise UnsupportedError(
             f"torch.export cannot trace the graph: {str(error).partition(chr(10))[0][:300]}",

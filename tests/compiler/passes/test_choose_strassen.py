@@ -211,7 +211,13 @@ def test_a_layer_whose_approximation_is_wrong_goes_back(monkeypatch: pytest.Monk
     def wrong(b: np.ndarray) -> list[np.ndarray]:
         return [f * np.float32(1.001) if p == 4 else f for p, f in enumerate(healthy(b))]
 
+    by_column = strassen.right_factors_by_column
     monkeypatch.setattr(strassen, "right_factors", wrong)
+    monkeypatch.setattr(
+        strassen,
+        "right_factors_by_column",
+        lambda b: (f * np.float32(1.001) if p == 4 else f for p, f in enumerate(by_column(b))),
+    )
     exe = verax.compile(network(), opt_level=3, certify=True, samples=data(), threads=1)
     assert exe.certificate is not None and exe.certificate.holds
     assert exe.certificate.fallbacks.keys() == {"product"} and exe.recipe.algorithms == {}

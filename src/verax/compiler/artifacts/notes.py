@@ -45,7 +45,7 @@ class Described(Protocol):
     def plan(self) -> Planned: ...
 
 
-def notes_of(program: Described, opt_level: int, recipe: Recipe) -> dict[str, Any]:
+def notes_of(program: Described, opt_level: int, recipe: Recipe | None) -> dict[str, Any]:
     """The notes of a program, for JSON."""
     plan = program.plan
     tuning = {"tuning": plan.tuning} if plan.tuning else {}
@@ -60,7 +60,7 @@ def notes_of(program: Described, opt_level: int, recipe: Recipe) -> dict[str, An
         **refused,
         "opt_level": opt_level,
         "nodes": _node_records(program),
-        "recipe": recipe.to_json(),
+        **({} if recipe is None else {"recipe": recipe.to_json()}),
     }
 
 

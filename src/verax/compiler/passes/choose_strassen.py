@@ -145,27 +145,23 @@ def _of_pixels(graph: Graph, node: Node) -> tuple[int, int, int] | None:
 
 
 def _is_faster(rows: int, terms: int, columns: int) -> bool:
-    """Whether so many rows are worth it; of an open size a condition that is the same for most."""
-    if isinstance(rows, int):
-        return gain(rows, terms, columns) >= WORTH
-    for count in _limits(terms, columns):
-        if rows < count:
-            return gain(count - 1, terms, columns) >= WORTH
-    return gain(MANY, terms, columns) >= WORTH
+    """Whether so many rows are worth it. Odd and even numbers of rows share one limit, so that a
+    program for many sizes rests on one condition."""
+    return bool(rows >= fewest_rows(terms, columns))
 
 
 @functools.cache
-def _limits(terms: int, columns: int) -> list[int]:
-    """The numbers of rows from which on it is worth it, or is not, ascending."""
-    worth = [gain(rows, terms, columns) >= WORTH for rows in range(1, MANY + 1)]
-    return [i + 1 for i in range(1, MANY) if worth[i] != worth[i - 1]]
+def fewest_rows(terms: int, columns: int) -> int:
+    """From how many rows on every number of them is worth it."""
+    rows = np.arange(1, MANY + 1)
+    return 1 + int(rows[gain(rows, terms, columns) < WORTH].max(initial=0))
 
 
 MANY = 1 << 13
-"""Rows beyond which more change nothing."""
+"""Rows beyond which more change nothing: where they are not enough, `fewest_rows` is one more."""
 
 
-def gain(m: int, k: int, n: int) -> float:
+def gain(m: np.ndarray, k: int, n: int) -> np.ndarray:
     """How many times faster [m, k] @ [k, n] becomes, by counting: multiply-adds, or what takes as
     long, for each element of the product and each term."""
     rows = m + m % 2

@@ -14,6 +14,7 @@ import numpy as np
 from verax.compiler.passes.quantized import swept, zero_point_of
 from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
+from verax.ir.shapes import sizes_array
 from verax.ir.text import parse_graph
 from verax.ir.types import DType
 from verax.ops.movement.reshaping import Reshape, Transpose
@@ -122,7 +123,7 @@ def _as_product(rewriter: Rewriter, node: Node) -> None:
         weights = np.moveaxis(weights, 1, -1)
     rank = weights.ndim
     flat = np.ascontiguousarray(weights).reshape(len(weights), -1, *(1,) * (rank - 2))
-    shape = np.array((graph.types[node.inputs[0] or ""].shape[0], *flat.shape[1:]), np.int64)
+    shape = sizes_array((graph.types[node.inputs[0] or ""].shape[0], *flat.shape[1:]))
     data = rewriter.map(node.inputs[0] if last is None else last)
     pixel = rewriter.add(Reshape(), [data, rewriter.constant(shape)])
     zeros = [rewriter.map(v) for v in node.inputs[2:]]

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
+from verax.ir.shapes import sizes_array
 from verax.ir.text import parse_graph
 from verax.ops.movement.reshaping import Flatten, Reshape, Squeeze, Transpose, Unsqueeze
 from verax.ops.pointwise.elementwise import Elementwise
@@ -110,7 +109,7 @@ class _Mover:
         rank = self.rewriter.new.types[image].rank
         last = self.rewriter.add(Transpose(perm=(0, *range(2, rank), 1)), [image])
         names = [value] if value not in self.rewriter.new.types else []
-        shape = self.rewriter.constant(np.array(self.graph.types[value].shape, np.int64))
+        shape = self.rewriter.constant(sizes_array(self.graph.types[value].shape))
         self.rewriter.values[value] = self.rewriter.add(Reshape(), [last, shape], "", names)
 
     def _is_number(self, value: str) -> bool:
@@ -167,7 +166,7 @@ class _Mover:
             return False
         tokens = self.rewriter.map(transpose.inputs[0]) or ""
         n, c, *space = self.graph.types[value].shape
-        shape = self.rewriter.constant(np.array((n, *space, c), np.int64))
+        shape = self.rewriter.constant(sizes_array((n, *space, c)))
         pixels = self.rewriter.add(Reshape(), [tokens, shape], node.name)
         names = self.rewriter.names(node)
         output = self.rewriter.add(

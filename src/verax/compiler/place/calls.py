@@ -5,13 +5,14 @@ What is computed how is the plan's; a call that was planned has a kernel, so rec
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from verax.compiler.kernels.registry import Schedule, Spec, refusal, schedules, with_known_sizes
-from verax.compiler.kernels.sizes import entries, with_sizes
+from verax.compiler.kernels.sizes import Size, entries, with_sizes
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.copies import copies
 from verax.compiler.place.memory import align
@@ -92,7 +93,17 @@ class LoopCall:
     label: str
 
 
-Native = KernelCall | BranchCall | LoopCall
+@dataclasses.dataclass(frozen=True)
+class RepeatCall:
+    """Calls that are repeated so many times, where that depends on open sizes; pointers with a step
+    go on by it."""
+
+    times: Size
+    body: tuple[KernelCall, ...]
+    label: str
+
+
+Native = KernelCall | BranchCall | LoopCall | RepeatCall
 Step = Native | ReferenceCall | CountedCall
 ScheduleOf = Callable[[Spec], Schedule | None]
 
@@ -143,6 +154,15 @@ class Calls:
         selected = self.schedule(spec) if schedule is None else schedule
         self.steps.append(KernelCall(spec, selected, pointers, label))
 
+    @contextlib.contextmanager
+    def repeated(self, times: Size, label: str) -> Iterator[None]:
+        """Kernel calls that are appended inside are one step, which is done so many times."""
+        begin = len(self.steps)
+        yield
+        body = tuple(s for s in self.steps[begin:] if isinstance(s, KernelCall))
+        assert len(body) == len(self.steps) - begin, "only calls of kernels are repeated"
+        self.steps[begin:] = [RepeatCall(times, body, label)]
+
     def copy(self, source: Placed, target: Placed, label: str, expr: Expr | None = None) -> None:
         """Copy a value from one layout to another. expr: what becomes of an element (input 0)."""
         for spec in copies(source.physical, target.physical, expr):
@@ -177,5 +197,5 @@ def kernel_calls(steps: Iterable[Step]) -> Iterator[KernelCall]:
             yield step
         elif isinstance(step, BranchCall):
             yield from kernel_calls((*(step.then or ()), *(step.orelse or ())))
-        elif isinstance(step, LoopCall):
+        elif isinstance(step, LoopCall | RepeatCall):
             yield from kernel_calls(step.body)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from verax.compiler.kernels.sizes import static_size
-from verax.compiler.place.calls import BranchCall, KernelCall, LoopCall, Native
+from verax.compiler.place.calls import BranchCall, KernelCall, LoopCall, Native, RepeatCall
 from verax.compiler.place.copies import copies
 from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.storage import Buffer, MemorySpace, Physical, Placed, Pointer
@@ -242,6 +242,9 @@ def _relocated(step: Native, at: Mapping[Buffer, Placed]) -> Native:
         return dataclasses.replace(
             step, condition=move(step.condition), then=sides[0], orelse=sides[1]
         )
+    if isinstance(step, RepeatCall):
+        body = [dataclasses.replace(c, args=tuple(map(move, c.args))) for c in step.body]
+        return dataclasses.replace(step, body=tuple(body))
     return dataclasses.replace(
         step,
         limit=step.limit and move(step.limit),

@@ -17,6 +17,7 @@ from verax.compiler.place.calls import (
     LoopCall,
     Native,
     ReferenceCall,
+    RepeatCall,
     ScheduleOf,
     Step,
     kernel_calls,
@@ -202,6 +203,9 @@ def _line(index: int, step: Step, kernel: Kernel | None) -> str:
         return (
             f"{index:4} {'counted':<18} {1:5} items  {step.label}: of {max_rows} rows those found"
         )
+    if isinstance(step, RepeatCall):
+        times, calls = f"{index:4} {'repeat':<18} {step.times!s:>5} times ", step.body
+        return f"{times}  {step.label}: {'; '.join(str(call.spec) for call in calls)}"
     if isinstance(step, BranchCall | LoopCall):
         kind = "branch" if isinstance(step, BranchCall) else "loop"
         count = sum(1 for _ in kernel_calls([step]))

@@ -65,7 +65,7 @@ class Pointer:
 
     buffer: Buffer
     byte_offset: Size = 0
-    step: int = 0
+    step: Size = 0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -197,6 +197,8 @@ def _fold_constants(chain: Chain, keep: int) -> Chain:
     for node in nodes(chain.expr):
         if isinstance(node, Input):
             fixed[node] = not isinstance(chain.operands[node.index], str)
+        elif isinstance(node, RunTime):
+            fixed[node] = False
         else:
             fixed[node] = not isinstance(node, RunTime) and all(fixed[a] for a in node.args)
     read: list[Operand] = list(chain.operands[:keep])

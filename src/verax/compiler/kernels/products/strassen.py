@@ -151,17 +151,19 @@ def pack_right(b: np.ndarray, spec: StrassenSpec, schedule: ConvSchedule) -> np.
     """The seven sums of the quarters of b, whose columns are scaled, in the order that the kernel
     reads: for each panel of columns all seven."""
     conv = spec.half
-    packed = [
-        pack_direct_weights(np.ascontiguousarray(factor.T), conv, schedule)
-        for factor in strassen.right_factors(strassen.scaled_right(b)[0])
-    ]
-    panel_sections, at = [], 0
-    for _, count, blocks in sections(conv, schedule):
-        size = static_size(count) * blocks * LANES * (spec.k // 2)
-        panels = [one[at : at + size].reshape(static_size(count), -1) for one in packed]
-        panel_sections.append(np.stack(panels, axis=1).reshape(-1))
-        at += size
-    return np.concatenate(panel_sections)
+    order = [(static_size(count), blocks) for _, count, blocks in sections(conv, schedule)]
+    packed = np.empty(right_elements(spec, schedule), np.float32)
+    by_column, _ = strassen.scaled_left(np.ascontiguousarray(b.T))
+    for product, factor in enumerate(strassen.right_factors_by_column(by_column)):
+        one, at = pack_direct_weights(factor, conv, schedule), 0
+        for panels, blocks in order:
+            end = at + panels * blocks * LANES * (spec.k // 2)
+            section = packed[strassen.PRODUCTS * at : strassen.PRODUCTS * end]
+            section.reshape(panels, strassen.PRODUCTS, -1)[:, product] = one[at:end].reshape(
+                panels, -1
+            )
+            at = end
+    return packed
 
 
 def right_elements(spec: StrassenSpec, schedule: ConvSchedule) -> int:

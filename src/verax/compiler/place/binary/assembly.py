@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from types import TracebackType
 
+from verax.base.background import give_up_if_leaving
 from verax.base.cores import deciding
 from verax.base.forks import on_fork
 from verax.base.memory import give_back
+from verax.base.switching import switching_often
 from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
 from verax.compiler.kernels.llvm.object_code import AT_A_TIME, code_of
 from verax.compiler.kernels.registry import Schedule, Spec, emit, emitter
@@ -28,9 +29,6 @@ from verax.ir.assumptions import assuming
 
 MOST_BYTES = 64 << 20
 """Of object code that a process keeps for further networks."""
-SWITCH_SECONDS = 1e-4
-"""How long a thread may be kept waiting for the interpreter meanwhile: LLVM's comes back a dozen
-times for each kernel, and would wait the usual 5 ms each time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +127,7 @@ class Assembly:
     def __enter__(self) -> Assembly:
         threads = deciding().threads
         if threads > 1:
-            self._stack.enter_context(_switching_often())
+            self._stack.enter_context(switching_often())
             self._worker = ThreadPoolExecutor(min(threads, AT_A_TIME), "verax-llvm")
         return self
 
@@ -150,6 +148,7 @@ class Assembly:
         if not self.target.makes_elf:  # only ELF objects can be joined
             return emit(self.module, spec, schedule)
         key = (spec, schedule, self.target, emitter(spec, self.target).emit)
+        give_up_if_leaving()
         if key not in self._kernels:
 
             def write(module: ModuleBuilder) -> Kernel:
@@ -212,38 +211,3 @@ class Assembly:
             module = ModuleBuilder("verax", self.target)
             write(module)
             return code_of(module.ir_text(), self.target)
-
-
-_switching = 0
-_usual = 0.0
-_counting = threading.Lock()
-
-
-@contextlib.contextmanager
-def _switching_often() -> Iterator[None]:
-    """While a thread waits for LLVM: let it have the interpreter soon."""
-    global _switching, _usual
-    with _counting:
-        if _switching == 0:
-            _usual = sys.getswitchinterval()
-            sys.setswitchinterval(min(_usual, SWITCH_SECONDS))
-        _switching += 1
-    try:
-        yield
-    finally:
-        with _counting:
-            _switching -= 1
-            if _switching == 0:
-                sys.setswitchinterval(_usual)
-
-
-def _end_switching() -> None:
-    """In a forked child: the threads that would end it do not exist."""
-    global _switching, _counting
-    _counting = threading.Lock()
-    if _switching:
-        _switching = 0
-        sys.setswitchinterval(_usual)
-
-
-on_fork(_end_switching)

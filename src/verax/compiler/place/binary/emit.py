@@ -32,6 +32,7 @@ from verax.compiler.place.calls import (
     LoopCall,
     Native,
     ReferenceCall,
+    RepeatCall,
     Step,
     kernel_calls,
 )
@@ -101,7 +102,7 @@ def _built(
     inner = {
         id(call): assembly.kernel(call.spec, call.schedule)
         for step in steps
-        if isinstance(step, BranchCall | LoopCall)
+        if isinstance(step, BranchCall | LoopCall | RepeatCall)
         for call in kernel_calls([step])
     }
     inner |= {id(steps[i]): kernel for i, kernel in kernels.items()}
@@ -260,6 +261,8 @@ def _buffers(step: Step) -> list[Buffer]:
     """What a step itself touches."""
     if isinstance(step, KernelCall):
         return [p.buffer for p in step.args]
+    if isinstance(step, RepeatCall):  # what one run writes, the next one reads and writes again
+        return [p.buffer for call in step.body for p in call.args]
     if isinstance(step, BranchCall):
         return [step.condition.buffer]
     if isinstance(step, LoopCall):
@@ -371,8 +374,9 @@ class _Segment:
         offset = self._loaded_size(start + pointer.byte_offset)
         if table is not None and table.has_offset(buffer):
             offset = self.b.add(offset, self._entry(table.offset_of(buffer)))
-        if pointer.step:
-            offset = self.b.add(offset, self.b.mul(self.runs[-1], i64(pointer.step)))
+        if not same(pointer.step, 0):
+            ahead = self.b.mul(self.runs[-1], self._loaded_size(pointer.step))
+            offset = self.b.add(offset, ahead)
         return self.b.gep(base, [offset], source_etype=I8)
 
     def _entry(self, index: int) -> ir.Value:
@@ -390,6 +394,8 @@ class _Segment:
             self._branch(step)
         elif isinstance(step, LoopCall):
             self._loop(step)
+        elif isinstance(step, RepeatCall):
+            self._repeat(step)
         else:
             self._call(step, self.kernels[id(step)])
 
@@ -407,6 +413,26 @@ class _Segment:
             b.call(target, [self.pointers, i64(0), items])
         else:
             b.call(self.pool, [self.workers, target, self.pointers, items])
+
+    def _repeat(self, step: RepeatCall) -> None:
+        b, before = self.b, self.b.block
+        head, body, end = (
+            self.fn.append_basic_block(f"repeat_{n}") for n in ("head", "body", "end")
+        )
+        times = self._loaded_size(step.times)
+        b.branch(head)
+        b.position_at_end(head)
+        run = b.phi(I64)
+        run.add_incoming(i64(0), before)
+        b.cbranch(b.icmp_signed("<", run, times), body, end)
+        b.position_at_end(body)
+        self.runs.append(run)
+        for call in step.body:
+            self._step(call)
+        self.runs.pop()
+        run.add_incoming(b.add(run, i64(1)), b.block)
+        b.branch(head)
+        b.position_at_end(end)
 
     def _truth(self, pointer: Pointer) -> ir.Value:
         byte = self.b.load(self._address(pointer), typ=I8)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -20,13 +19,15 @@ from verax.compiler.kernels.products.strassen import (
 )
 from verax.compiler.kernels.products.strassen_sums import left_sums
 from verax.compiler.kernels.registry import with_known_sizes
+from verax.compiler.kernels.sizes import Size
 from verax.compiler.place.lowering import Lowering, is_static
 from verax.compiler.place.products import linear
 from verax.compiler.place.storage import Placed, Pointer
 from verax.compiler.plan.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.plan.fusion import Group
+from verax.ir.dim import product, same
 from verax.ir.graph import Graph, Node
-from verax.numerics.strassen import scaled_right
+from verax.numerics.strassen import right_scales
 from verax.ops.sums.strassen import StrassenMatMul
 
 
@@ -51,8 +52,8 @@ def plan_strassen(planning: Planning, node: Node) -> Alternatives:
 def place_strassen(lowering: Lowering, group: Group, choice: Choice) -> None:
     """What scales and adds up the left factor's quarters; one kernel for all else."""
     graph, node = lowering.graph, group.root
-    shape = graph.types[node.inputs[0] or ""].shape
-    items, rows = (shape[0], math.prod(shape[1:-1])) if len(shape) > 2 else (1, shape[0])
+    shape: tuple[Size, ...] = graph.types[node.inputs[0] or ""].shape
+    items, rows = (shape[0], product(shape[1:-1])) if len(shape) > 2 else (1, shape[0])
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
     spec = StrassenSpec(rows, weights.shape[1], weights.shape[0])
     epilogue, values = linear.product_epilogue(lowering, group, spec.full_product)
@@ -65,7 +66,13 @@ def place_strassen(lowering: Lowering, group: Group, choice: Choice) -> None:
         read = [v if isinstance(v, Pointer) else _item(v, items, item) for v in values]
         return Piece(label, _item(a, items, item), read, _item(y, items, item))
 
-    multiply(lowering, spec, weights, False, map(piece, range(items)))
+    if isinstance(items, int):
+        multiply(lowering, spec, weights, False, map(piece, range(items)))
+        return
+    with lowering.calls.repeated(items, group.label):
+        read = [v if isinstance(v, Pointer) else _per_item(v, items) for v in values]
+        strassen_piece = Piece(group.label, _per_item(a, items), read, _per_item(y, items))
+        multiply(lowering, spec, weights, False, [strassen_piece])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +116,7 @@ def multiply(
         4 * right_elements(spec, schedule),
         lambda: pack_right(matrix(), spec, schedule),
     )
-    columns = lowering.weights.packed(scaled_right(matrix())[1])
+    columns = lowering.weights.packed(right_scales(matrix()))
     marked = lowering.weights.packed_later(weights, ("signs", transposed), spec.k * spec.n, signs)
     room = lowering.values.scratch(4 * room_elements(spec, schedule))
     for piece in pieces:
@@ -124,8 +131,20 @@ def multiply(
         )
 
 
-def _item(placed: Placed, items: int, item: int) -> Pointer:
+def _item(placed: Placed, items: Size, item: int) -> Pointer:
     """Where an item of a batch begins in a dense tensor of all."""
-    start, kind = placed.pointer, placed.physical.type
-    size = math.prod(kind.shape) // items * kind.dtype.itemsize
-    return Pointer(start.buffer, start.byte_offset + item * size, start.step)
+    start = placed.pointer
+    return Pointer(start.buffer, start.byte_offset + item * _bytes(placed, items), start.step)
+
+
+def _per_item(placed: Placed, items: Size) -> Pointer:
+    """Where the first item begins, and from run to run the next one."""
+    start = placed.pointer
+    assert same(start.step, 0), "a program of open sizes has no loop around"
+    return Pointer(start.buffer, start.byte_offset, _bytes(placed, items))
+
+
+def _bytes(placed: Placed, items: Size) -> Size:
+    """Of an item of a dense tensor."""
+    kind = placed.physical.type
+    return product(kind.shape) // items * kind.dtype.itemsize
