@@ -34,6 +34,7 @@ from verax.compiler.kernels.products.attention_spec import AttentionSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, PackSpec
 from verax.compiler.kernels.products.stored import RowsSpec, WidenSpec
 from verax.compiler.kernels.products.strassen import StrassenSpec
+from verax.compiler.kernels.products.visible_keys import UnusualSpec, VisibleKeysSpec
 from verax.compiler.kernels.reduce.pairwise import PairwiseSpec
 from verax.compiler.kernels.reduce.rows import ReduceSpec
 from verax.compiler.kernels.reduce.running import RunningSpec
@@ -68,11 +69,15 @@ USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "Ave
         RoiPoolSpec: "MaxRoiPool", PlacesSpec: "NonZero", DetectSpec: "MultiBoxDetection",
         UniqueSpec: "Unique"}  # fmt: skip
 """By type of spec, an operator whose network calls for it."""
-ELSEWHERE = (RowsSpec, WidenSpec, KeptSpec, PairwiseSpec, StateCopySpec, IotaSpec)
+ELSEWHERE = (
+    RowsSpec, WidenSpec, KeptSpec, PairwiseSpec, StateCopySpec, IotaSpec, VisibleKeysSpec,
+    UnusualSpec,
+)  # fmt: skip
 """Kernels of large weights: tests/compiler/test_stored_weights.py; of computed conditions:
 tests/compiler/place/test_chosen.py; of sums of float64: tests/compiler/kernels/test_pairwise.py; of
 state: tests/compiler/test_state_in_place.py; of open sizes:
-tests/compiler/test_open_movement.py."""
+tests/compiler/test_open_movement.py; of attention that
+stops early: tests/compiler/test_attention_of_visible_keys.py."""
 
 
 def networks(name: str) -> Iterator[tuple[Case, Graph, dict[str, np.ndarray]]]:

@@ -22,6 +22,7 @@ from verax.base.deprecation import renamed_property
 from verax.base.errors import InputError
 from verax.base.notebooks import of_text
 from verax.base.tensors import named_inputs
+from verax.compiler.caches import bind_caches
 from verax.compiler.describe.step_times import profile_of
 from verax.compiler.hot_sizes import HotSizes
 from verax.compiler.open_programs import OpenPrograms
@@ -36,6 +37,7 @@ from verax.records.trace import Trace
 from verax.reference.evaluate import bind_symbols
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
+from verax.runtime.state_buffers import StateBuffers
 from verax.runtime.stateful import Arrays, StatefulExecutable
 
 
@@ -45,6 +47,11 @@ class _Bound:
 
     specialized: Specialized
     sized: SizedProgram | None = None
+
+    @property
+    def state_buffers(self) -> StateBuffers | None:
+        """Of the program for these sizes."""
+        return self.specialized.state_buffers_for(self.sized)
 
 
 class Executable(StatefulExecutable):
@@ -68,6 +75,17 @@ class Executable(StatefulExecutable):
         self._can_be_open = specializer.opens and leaves_symbols_open(graph)
         self._lock = threading.Lock()
         self._last: tuple[tuple[Any, ...], _Bound] | None = None
+
+    def bind(self, caches: Mapping[str, str], initial: Arrays | None = None) -> Executable:
+        """A further executable that keeps `caches` (input -> the output that is its next value) as
+        its state, and writes their new rows in place (`compiler.caches.bind_caches`).
+
+        initial: what they hold at first, else zeros. `run` neither takes nor gives them; `state`,
+        `step` and `reset` do. Raises `UsageError` where names or types do not fit.
+        """
+        bound = Executable(bind_caches(self.graph, caches, initial), self.specializer)
+        bound.specialize_for_static_sizes()
+        return bound
 
     def specialize_for_static_sizes(self) -> None:
         """Make the program where the graph states all sizes; else the first run makes one."""
@@ -191,10 +209,24 @@ class Executable(StatefulExecutable):
     def _run_in_place(
         self, inputs: Arrays, state: Arrays
     ) -> tuple[list[np.ndarray], Arrays] | None:
-        if self._last is None or not self._by_types_alone:
+        if not self._by_types_alone:
             return None
-        state_buffers = self._last[1].specialized.state_buffers
-        return state_buffers.run(inputs, state) if state_buffers else None
+        last, started = self._last, time.perf_counter()
+        if last is not None:
+            state_buffers = last[1].state_buffers
+            outputs = state_buffers.run(inputs, state) if state_buffers else None
+            if outputs is not None:
+                if last[1].sized is not None:
+                    self._note_call(last, started)
+                return outputs
+        if self._updates.keys() & inputs.keys():
+            return None
+        # Of other sizes than those of the last run: the buffers of caches are handed on.
+        arrays = as_arrays(inputs)
+        bound = self._lookup({**arrays, **state})
+        bound.specialized.release_translation()
+        state_buffers = bound.state_buffers
+        return state_buffers.run(arrays, state) if state_buffers else None
 
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         last, started = self._last, time.perf_counter()
@@ -339,10 +371,11 @@ class Executable(StatefulExecutable):
 
 def leaves_symbols_open(graph: Graph) -> bool:
     """Whether sizes of symbols are all that the inputs leave open, each of them the size of some
-    axis, and nothing is remembered."""
+    axis, and those of state are known."""
     dims = {str(d) for v in graph.inputs for d in graph.types[v].dims}
     are_symbols = all(name in dims for name in graph.symbols())
-    return are_symbols and not graph.updates and not shape_defining_inputs(graph)
+    is_state = all(v in graph.initial and graph.types[v].is_static for v in graph.updates)
+    return are_symbols and is_state and not shape_defining_inputs(graph)
 
 
 def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:

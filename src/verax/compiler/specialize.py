@@ -29,7 +29,7 @@ from verax.compiler.place.calls import ReferenceCall, ScheduleOf
 from verax.compiler.place.program import LoweredProgram, lower
 from verax.compiler.plan.steps import Decisions
 from verax.compiler.tune.lookup import ScheduleLookup, Tuned
-from verax.ir.assumptions import Assumptions, NotOpenError, assumed_sizes, assuming
+from verax.ir.assumptions import Assumptions, NotOpenError, assumed_sizes, assuming, assumptions
 from verax.ir.dim import symbol
 from verax.ir.graph import Graph
 from verax.ir.graph import specialize as open_graph
@@ -40,7 +40,7 @@ from verax.records.trace import Trace
 from verax.reference.evaluate import evaluate_node
 from verax.reference.sizes import output_bytes
 from verax.runtime.foreign_program import load_program
-from verax.runtime.open_sizes import OpenSizes
+from verax.runtime.open_sizes import OpenSizes, SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.program_binary import ProgramBinary
 from verax.runtime.state_buffers import StateBuffers, state_buffers_of
@@ -59,6 +59,10 @@ class Translation:
     trace: Trace
     changes: tuple[Change, ...]
     tuning: str = ""
+
+
+MOST_BUFFERS = 4
+"""Sets of sizes for which a program that serves many keeps buffers of state."""
 
 
 class Specialized(OneLine):
@@ -83,6 +87,7 @@ class Specialized(OneLine):
         self.inputs = tuple(s.name for s in binary.inputs)
         self.network, self.cached_notes, self._translate = network, cached_notes, translate
         self._notes = cached_notes
+        self._state_buffers: dict[tuple[int, ...], StateBuffers | None] = {}
 
     def _brief(self) -> str:
         return f"{self.source.name}; {self.plan._brief()}"
@@ -97,6 +102,18 @@ class Specialized(OneLine):
     def state_buffers(self) -> StateBuffers | None:
         """Runs that go on from one another, if the network remembers anything."""
         return state_buffers_of(self.program)
+
+    def state_buffers_for(self, sized: SizedProgram | None) -> StateBuffers | None:
+        """The same of a program that serves many sizes, for these."""
+        if sized is None:
+            return self.state_buffers
+        buffers = self._state_buffers.pop(sized.sizes, None) or state_buffers_of(
+            self.program, sized
+        )
+        self._state_buffers[sized.sizes] = buffers
+        if len(self._state_buffers) > MOST_BUFFERS:
+            del self._state_buffers[next(iter(self._state_buffers))]
+        return buffers
 
     @cached_property
     def translation(self) -> Translation:
@@ -184,9 +201,6 @@ class Specializer:
         `CompileError` where the recipe cannot be followed.
         """
         with memory.limited(self.settings.memory or None):
-            for node in graph.nodes:
-                size = output_bytes(graph.output_types(node))
-                memory.require(size, "what this node gives", node.place)
             if self._cache is None:
                 return self._compile(graph)
             network, key = self._key(graph, values)
@@ -341,12 +355,22 @@ class Specializer:
         with _collector_paused():
             changes: list[Change] = []
             optimized, trace = run_passes(graph, settings, changes)
+            if assumptions() is None:
+                _require_memory(optimized)
             if self._required_recipe is not None:
                 require_same(self._required_recipe, recipe_of(graph, optimized, changes, settings))
             decisions, lookup = self._decisions(trace.rewrites), self._schedule_lookup()
             lowered = lower(optimized, self.target, settings, decisions=decisions, tuned=lookup)
         tuning = "" if lookup is None else lookup.summary
         return Translation(optimized, lowered, trace.then(lowered.trace), tuple(changes), tuning)
+
+
+def _require_memory(graph: Graph) -> None:
+    """Raises `InputError` where a node gives more than may be had, before it is compiled. After the
+    passes: the scores of an attention are stored by none of its kernels."""
+    for node in graph.nodes:
+        size = output_bytes(graph.output_types(node))
+        memory.require(size, "what this node gives", node.place)
 
 
 def _require_sizes_from(graph: Graph, sizes: Mapping[str, int]) -> None:

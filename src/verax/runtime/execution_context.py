@@ -105,8 +105,8 @@ class ExecutionContext:
         else:
             self.arena[len(self._passed) : sized.kept_bytes] = 0
         self.kept_bytes = max(sized.kept_bytes, len(self._passed))
-        self._input_specs = _with_shapes(self.binary.inputs, sized.inputs)
-        self._output_specs = _with_shapes(self.binary.outputs, sized.outputs)
+        self._input_specs = with_shapes(self.binary.inputs, sized.inputs)
+        self._output_specs = with_shapes(self.binary.outputs, sized.outputs)
         self.pointers[self._table_slot] = sized.table.ctypes.data
         self._sized = sized
 
@@ -234,9 +234,10 @@ class ExecutionContext:
         return BoundPython(step, self._python_call, self.arena, self.binary.weight_regions())
 
 
-def _with_shapes(
+def with_shapes(
     signatures: Sequence[Signature], shapes: Sequence[tuple[int, ...]]
 ) -> list[ArraySpec]:
+    """The types of arrays, for one set of open sizes."""
     return [
         (name, shape, dtype)
         for (name, _, dtype), shape in zip(types_of(signatures), shapes, strict=True)

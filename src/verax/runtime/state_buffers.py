@@ -4,7 +4,8 @@ between two runs.
 The state lies in two sets of buffers. A run reads one set and writes the other; the caller takes
 the other as the new state only if the run has succeeded. State that the program writes in place
 (`program_binary.State.in_place`) is in both sets the same buffer: a cache of keys and values, of
-which a run writes the new tokens alone. A run that fails brings its old content back. Small inputs
+which a run writes the new tokens alone. A run that fails brings its old content back; programs of
+one network for several sizes hand such a buffer on, without a copy. Small inputs
 and outputs have buffers, too: copying some hundred bytes takes less time than handing their address
 to the code.
 """
@@ -22,9 +23,10 @@ from numpy import ndarray
 
 from verax.base.arrays import address_writer
 from verax.runtime.arguments import ArraySpec, add_outputs, contiguous_if_exact, types_of
-from verax.runtime.execution_context import ExecutionContext
+from verax.runtime.execution_context import ExecutionContext, with_shapes
+from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
-from verax.runtime.program_binary import CTX_ARRAYS
+from verax.runtime.program_binary import CTX_ARENA, CTX_ARRAYS
 
 State = Mapping[str, np.ndarray]
 _ALIGNMENT = 64
@@ -32,11 +34,19 @@ MAX_COPIED_BYTES = 2048
 """Larger inputs are read, and larger outputs written, where they are."""
 
 
-def state_buffers_of(program: Program) -> StateBuffers | None:
-    """The state buffers of a program; None where it has no state or a step runs in Python."""
+def state_buffers_of(program: Program, sized: SizedProgram | None = None) -> StateBuffers | None:
+    """The state buffers of a program, of open sizes for these; None where it has no state or a step
+    runs in Python."""
     state = program.binary.state
     updates, in_place = {s.input: s.output for s in state}, {s.input for s in state if s.in_place}
-    return StateBuffers(program, updates, in_place) if updates and program.is_native else None
+    if not updates or not program.is_native:
+        return None
+    return StateBuffers(program, updates, in_place, sized)
+
+
+class _Written(ndarray):  # type: ignore[type-arg]
+    """A buffer that is written in place. It leaves this module within the state that a run gives,
+    from which another program of the network may go on; users get copies."""
 
 
 class StateBuffers:
@@ -46,15 +56,23 @@ class StateBuffers:
     outputs. in_place: states that have one buffer for both."""
 
     def __init__(
-        self, program: Program, updates: Mapping[str, str], in_place: Collection[str] = ()
+        self,
+        program: Program,
+        updates: Mapping[str, str],
+        in_place: Collection[str] = (),
+        sized: SizedProgram | None = None,
     ) -> None:
-        self._program = program
+        self._program, self._sized = program, sized
         inputs, outputs = types_of(program.binary.inputs), types_of(program.binary.outputs)
+        if sized is not None:
+            inputs = with_shapes(program.binary.inputs, sized.inputs)
+            outputs = with_shapes(program.binary.outputs, sized.outputs)
         after = {output: name for name, output in updates.items()}
         own_inputs = [s for s in inputs if s[0] not in updates]
         own_outputs = [s for s in outputs if s[0] not in after]
         first_set = _arrays([s for s in inputs if s[0] in updates])
         second_set = _arrays([s for s in inputs if s[0] in updates and s[0] not in in_place])
+        first_set |= {v: first_set[v].view(_Written) for v in in_place}
         self._sets = first_set, {v: second_set.get(v, a) for v, a in first_set.items()}
         copied_inputs = _arrays([s for s in own_inputs if _bytes(s) <= MAX_COPIED_BYTES])
         copied_outputs = _arrays([s for s in own_outputs if _bytes(s) <= MAX_COPIED_BYTES])
@@ -68,6 +86,10 @@ class StateBuffers:
         self._input_specs = [s for s in own_inputs if s[0] not in copied_inputs]
         self._output_specs = [s for s in own_outputs if s[0] not in copied_outputs]
         first = CTX_ARRAYS + len(inputs)
+        names = [*(s[0] for s in inputs), *(after.get(s[0], "") for s in outputs)]
+        self._slots = {
+            v: [CTX_ARRAYS + i for i, name in enumerate(names) if name == v] for v in in_place
+        }
         self._fixed: list[dict[int, int]] = []
         for turn in (0, 1):
             read = {**self._sets[turn], **copied_inputs}
@@ -106,7 +128,10 @@ class StateBuffers:
         context = self._program.acquire()
         try:
             context.start_lost_workers()
-            if self._bound() is not context or context.pool_handle != self._pool:
+            if self._sized is not None:
+                context.use(self._sized)
+            same = context.pool_handle, context.pointers[CTX_ARENA]
+            if self._bound() is not context or same != self._bound_to:
                 self._bind(context)
             if arrays:
                 self._write[turn](arrays)
@@ -119,9 +144,22 @@ class StateBuffers:
         return outputs, self._sets[1 - turn]
 
     def _copied(self, state: State) -> int:
+        """The first set, with the content of `state`; its buffers that are written in place become
+        this program's own."""
         for name, array in self._sets[0].items():
-            array[...] = state[name]
+            source = state[name]
+            if name in self._slots and isinstance(source, _Written):
+                if source is not array:
+                    self._adopt(name, source)
+            else:
+                array[...] = source
         return 0
+
+    def _adopt(self, name: str, buffer: ndarray) -> None:
+        for buffers, fixed in zip(self._sets, self._fixed, strict=True):
+            buffers[name] = buffer
+            fixed.update(dict.fromkeys(self._slots[name], buffer.ctypes.data))
+        self._bound = lambda: None
 
     def _bind(self, context: ExecutionContext) -> None:
         """Tables of pointers for both directions, with the arena, weights and workers of
@@ -134,7 +172,7 @@ class StateBuffers:
             tables.append(table)
         self._write = [address_writer(t, self._caller_slots) for t in tables]
         self._arguments = [ctypes.byref(t) for t in tables]
-        self._pool = context.pool_handle
+        self._bound_to = context.pool_handle, context.pointers[CTX_ARENA]
         self._bound = weakref.ref(context)  # a strong reference would count as a user
 
 

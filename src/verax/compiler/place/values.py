@@ -17,6 +17,8 @@ from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, as_tuple
 from verax.ir.types import TensorType
 
+SCATTERS = ("ScatterElements", "ScatterND")
+
 
 class Values:
     """Placements of a graph's values. Reading one in a layout in which it does not lie converts it,
@@ -24,8 +26,9 @@ class Values:
 
     layouts: those that the plan decided. placed: by value, all its placements. dynamic: values
     whose sizes are known only when they run. centered: as integer kernels read them, by value and
-    shift. late: dequantized constants, by value, computed if somebody reads them. io: the caller's
-    arrays, inputs and then outputs.
+    shift. overwritten: by value that nothing but a scatter reads, its output. late: dequantized
+    constants, by value, computed if somebody reads them. io: the caller's arrays, inputs and then
+    outputs.
     """
 
     def __init__(self, graph: Graph, calls: Calls, weights: Weights) -> None:
@@ -38,6 +41,11 @@ class Values:
         self.io: list[Buffer] = []
         self._concatenated: dict[str, Placed] = {}  # results whose parts are made in their place
         self._output_buffers: dict[str, Buffer] = {}
+        self.overwritten = {
+            node.inputs[0] or "": node.outputs[0]
+            for node in graph.nodes
+            if node.op.kind in SCATTERS and _is_read_last(graph, node)
+        }
         for value in (*graph.inputs, *graph.outputs):
             type_ = graph.types[value]
             nbytes = Physical(type_).nbytes if type_.is_static else 0
@@ -117,10 +125,10 @@ class Values:
             value in self.layouts.result_slices or value in self._concatenated
         ):
             placed = self._place_in_result(value)
-        elif layout is Layout.plain and not physical.has_border and value in self._output_buffers:
-            placed = Placed(physical, self._output_buffers[value])
         else:
-            placed = self.allocate(physical)
+            is_plain = layout is Layout.plain and not physical.has_border
+            buffer = self._output_buffer(value) if is_plain else None
+            placed = Placed(physical, buffer) if buffer else self.allocate(physical)
         self.placed.setdefault(value, []).append(placed)
         return placed
 
@@ -155,10 +163,36 @@ class Values:
     def write_contiguous(self, value: str) -> Placed:
         """Where `value` is to be written row-major without borders: a new placement."""
         physical = Physical(self.graph.types[value])
-        buffer = self._output_buffers.get(value)
+        buffer = self._output_buffer(value)
         placed = Placed(physical, buffer) if buffer else self.allocate(physical)
         self.placed.setdefault(value, []).append(placed)
         return placed
+
+    def _output_buffer(self, value: str) -> Buffer | None:
+        """The caller's array for an output, and for the data that it is scattered into."""
+        return self._output_buffers.get(self.overwritten.get(value, value))
+
+    def overwrite(self, node: Node) -> Placed | None:
+        """The data of a scatter as its output, if it lies in a buffer that nothing else refers to;
+        else None."""
+        data, output = node.inputs[0] or "", node.outputs[0]
+        sources = self.placed.get(data, ())
+        if data not in self.overwritten or len(sources) != 1:
+            return None
+        physical, buffer = Physical(self.graph.types[output]), sources[0].buffer
+        placed_buffers = (
+            p.buffer for value, ps in self.placed.items() if value != data for p in ps
+        )
+        final = self._output_buffers.get(output)
+        is_own = buffer is final or (final is None and buffer.space is MemorySpace.arena)
+        if (
+            sources[0] != Placed(physical, buffer)
+            or not is_own
+            or any(b is buffer for b in placed_buffers)
+        ):
+            return None
+        self.placed[output] = [sources[0]]
+        return sources[0]
 
     def finish_outputs(self) -> None:
         """Bring every static graph output into the caller's array."""
@@ -171,6 +205,13 @@ class Values:
                     self._weights.constant(self.graph.constants[value])
                 ]
                 self._calls.copy(source[0], target, f"{value}: output")
+
+
+def _is_read_last(graph: Graph, node: Node) -> bool:
+    """True if a node's first input is computed for this node alone."""
+    data = node.inputs[0] or ""
+    is_alone = graph.consumers[data] == (node,) and data not in graph.outputs
+    return is_alone and data in graph.producers
 
 
 def _same_bytes(sources: Sequence[Placed], type_: TensorType, layout: Layout) -> Placed | None:

@@ -144,11 +144,24 @@ def _of_attention(spec: AttentionSpec) -> list[Argument]:
 
         return Argument("float32", content)
 
+    def all_keys(_: AttentionSchedule) -> np.ndarray:
+        return np.full(static_size(spec.outer * spec.inner * spec.n), static_size(spec.m))
+
+    def none_unusual(_: AttentionSchedule) -> np.ndarray:
+        return np.zeros(static_size(spec.outer * spec.inner), np.int64)
+
+    keys_and_values = [Argument("float32"), Argument("float32")]
+    if spec.rows_of is None:
+        keys_and_values = [
+            packed("keys", static_size(spec.m), spec.d),
+            packed("values", spec.e, static_size(spec.m)),
+        ]
     return [
         Argument("float32"),
-        packed("keys", static_size(spec.m), spec.d),
-        packed("values", spec.e, static_size(spec.m)),
+        *keys_and_values,
         *([Argument(spec.mask.dtype)] if spec.mask else []),
+        *([Argument("int64", all_keys)] if spec.counts else []),
+        *([Argument("int64", none_unusual)] if spec.skips_later else []),
         Argument("float32", scratch=lambda schedule: schedule.scratch_bytes(spec)),
         Argument("float32", written=True),
     ]

@@ -25,13 +25,20 @@ from verax.frontends.onnx.table_microsoft import with_more
 @dataclass
 class Heads:
     """Queries, keys and values [batch, length, heads, features]; causal: a query sees no later key,
-    where the first query stands at the first key behind those of earlier runs (`past`)."""
+    where the first query stands at the first key behind those of earlier runs (`past`).
+    are_caches: keys and values are [batch, heads, length, features]."""
 
     q: str
     k: str
     v: str
     causal: bool = False
     past: bool = False
+    are_caches: bool = False
+
+    @property
+    def key_axis(self) -> int:
+        """The axis of keys' lengths."""
+        return 2 if self.are_caches else 1
 
 
 def size(c: Conversion, value: str, axis: int) -> str:
@@ -69,9 +76,9 @@ def scale(c: Conversion, q: str) -> float:
     return stated or 1 / math.sqrt(c.known_size(q, -1, "the scale"))
 
 
-def attended(c: Conversion, heads: Heads, mask: str | None, masked_to_zero: bool = False) -> str:
-    """softmax(Q K^T scale + mask) V, [batch, length, heads, features]."""
-    queries, keys = (c.type(v).dims[1] for v in (heads.q, heads.k))
+def attended(c: Conversion, heads: Heads, mask: str | None, **more: bool) -> str:
+    """softmax(Q K^T scale + mask) V, [batch, length, heads, features]. more: of Attention."""
+    queries, keys = c.type(heads.q).dims[1], c.type(heads.k).dims[heads.key_axis]
     if heads.causal and heads.past:
         seen = _not_later(c, heads)
         bias = c.like(0, heads.q) if mask is None else mask
@@ -81,9 +88,10 @@ def attended(c: Conversion, heads: Heads, mask: str | None, masked_to_zero: bool
                  "at is not said, and the last one sees all of them in ONNX Runtime")  # fmt: skip
     causal = heads.causal and not heads.past
     fields: dict[str, Any] = {"causal": True, "hidden": _lowest(c, heads.q)} if causal else {}
-    fields |= {"scale": scale(c, heads.q), "masked_to_zero": masked_to_zero}
+    fields |= {"scale": scale(c, heads.q), **more}
     inputs = [heads.q, heads.k, heads.v, mask]
-    return c.add("Attention", inputs, **fields, heads_inside="qkvy")
+    inside = "qy" if heads.are_caches else "qkvy"
+    return c.add("Attention", inputs, **fields, heads_inside=inside)
 
 
 def _lowest(c: Conversion, value: str) -> float:
@@ -97,8 +105,9 @@ def _sum(c: Conversion, mask: str | None, more: str) -> str:
 
 def _not_later(c: Conversion, heads: Heads) -> str:
     """Whether a key comes no later than a query, [queries, keys]."""
-    keys, queries = (positions_before(c, size(c, v, 1)) for v in (heads.k, heads.q))
-    past = c.add("Sub", [size(c, heads.k, 1), size(c, heads.q, 1)])
+    key_count, count = size(c, heads.k, heads.key_axis), size(c, heads.q, 1)
+    keys, queries = (positions_before(c, n) for n in (key_count, count))
+    past = c.add("Sub", [key_count, count])
     last = c.add("Unsqueeze", [c.add("Add", [queries, past]), c.ints([1])])
     return c.add("LessOrEqual", [c.add("Unsqueeze", [keys, c.ints([0])]), last])
 
@@ -131,7 +140,7 @@ def _padding(c: Conversion, index: int, heads: Heads) -> str | None:
 def _between(c: Conversion, ends: str, heads: Heads) -> str:
     """Keys that a mask of lengths, or of ends and starts, shows: [batch, 1, 1, keys]."""
     batch, count = c.type(heads.q).dims[0], c.type(ends).dims[0]
-    keys = c.cast(positions_before(c, size(c, heads.k, 1)), c.type(ends).dtype)
+    keys = c.cast(positions_before(c, size(c, heads.k, heads.key_axis)), c.type(ends).dtype)
     bounds = [ends]
     if count != batch:
         if not isinstance(batch, int) or count != 2 * batch:
@@ -168,7 +177,7 @@ def _merged(c: Conversion, qkv: str, sizes: tuple[int, ...], past: int, mask: in
     caches = [_after(c, p, own) for p, own in zip(cached, (heads.k, heads.v))]
     heads.past = c.input(past) is not None
     if heads.past:
-        heads.k, heads.v = (swapped(c, x) for x in caches)
+        (heads.k, heads.v), heads.are_caches = caches, True
     hidden = _padding(c, mask, heads)
     if c.node.op_type == "Attention" and c.input(5) is not None:
         hidden = _sum(c, hidden, c.required(5))
@@ -232,7 +241,7 @@ def multi_head_attention(c: Conversion) -> Result:
     heads = Heads(q, k, v, a.flag("unidirectional"), pasts[0] is not None)
     caches = [_after(c, past, own) for past, own in zip(pasts, (k, v))]
     if heads.past:
-        heads.k, heads.v = (swapped(c, x) for x in caches)
+        (heads.k, heads.v), heads.are_caches = caches, True
     hidden = _padding(c, 4, heads)
     if c.input(5) is not None:
         hidden = _sum(c, hidden, c.required(5))

@@ -123,15 +123,12 @@ def group_query_attention(c: Conversion) -> Result:
         q, k = rotation.of(c, q), rotation.of(c, k)
     else:
         a.irrelevant("rotary_interleaved", "nothing is rotated")
-    present = [cache.filled(c, c.input(i), own) for i, own in ((3, k), (4, v))]
+    keys, values = (cache.filled(c, c.input(i), own) for i, own in ((3, k), (4, v)))
     window = a.integer("local_window_size", -1)
     visible = cache.visible(c, a.flag("causal", True), window)
-    mask = c.add("Where", [visible, c.like(0, q), c.like(-np.inf, q)])
-    if c.input(10) is not None:
-        mask = c.add("Add", [mask, c.required(10)])
-    keys, values = (swapped(c, x) for x in present)
-    y = _sunk(c, Heads(q, keys, values), mask)
-    return with_more(c, merged_heads(c, y), *present)
+    heads = Heads(q, keys, values, are_caches=True)
+    y = _sunk(c, heads, visible, c.input(10))
+    return with_more(c, merged_heads(c, y), keys, values)
 
 
 def _grouped_heads(c: Conversion, count: int, shared: int) -> list[str]:
@@ -169,8 +166,9 @@ class _Cache:
         first = c.add("Equal", [new, total])
         before = c.add("Where", [first, c.ints([0]), before])
         past = c.input(3)
-        room = total if past is None else c.add("Max", [size(c, past, 2), total])
-        return _Cache(before, new, room, last)
+        if past is None:
+            return _Cache(before, new, total, last)
+        return _Cache(before, new, c.add("Max", [size(c, past, 2), total]), last)
 
     def of_new(self, c: Conversion) -> str:
         """Where each new token stands, [batch, new]: as input 9 says, if there is one. At the
@@ -185,25 +183,19 @@ class _Cache:
         return c.add("Where", [c.add("Equal", [self.new, total]), counted, stated])
 
     def filled(self, c: Conversion, past: str | None, own: str) -> str:
-        """The new tokens behind the old ones, then zeros, [batch, heads, room, features]."""
-        own = swapped(c, own)
+        """The new tokens behind the old ones, then zeros, [batch, heads, room, features]. Where
+        past and present are bound, what is written into is past itself (`compiler.caches`)."""
+        own, axes = swapped(c, own), c.ints([1, 3])
+        positions = positions_before(c, self.room)
         tokens = own if past is None else c.add("Concat", [past, own], axis=2)
-        positions = c.add("Unsqueeze", [positions_before(c, self.room), c.ints([0])])
-        back = c.add("Sub", [positions, self.before])
-        start = c.ints([0]) if past is None else size(c, past, 2)
         end = c.add("Sub", [size(c, tokens, 2), c.ints([1])])
-        behind = c.add("Min", [c.add("Add", [back, start]), end])
-        is_new = c.add("And", [
-            c.add("GreaterOrEqual", [back, c.ints([0])]), c.add("Less", [back, self.new])
-        ])  # fmt: skip
-        index = c.add("Where", [is_new, behind, c.add("Min", [positions, end])])
-        index = c.add("Unsqueeze", [index, c.ints([1, 3])])
-        lanes = np.zeros((1, *c.known_sizes(own, (1,)), 1, *c.known_sizes(own, (3,))), np.int64)
-        index = c.add("Add", [index, c.constant(lanes)])
-        elements = c.add("GatherElements", [tokens, index], axis=2)
-        count = c.add("Add", [self.before, self.new])
-        is_held = c.add("Unsqueeze", [c.add("Less", [positions, count]), c.ints([1, 3])])
-        return c.add("Where", [is_held, elements, c.like(0, own)])
+        tokens = c.add("Gather", [tokens, c.add("Min", [positions, end])], axis=2)
+        positions = c.add("Unsqueeze", [positions, c.ints([0])])
+        is_old = c.add("Unsqueeze", [c.add("Less", [positions, self.before]), axes])
+        old = c.add("Where", [is_old, tokens, c.like(0, own)])
+        index = c.add("Unsqueeze", [_from(c, self.before, self.new), axes])
+        index = c.add("Expand", [index, c.add("Shape", [own])])
+        return c.add("ScatterElements", [old, index, own], axis=2)
 
     def visible(self, c: Conversion, causal: bool, window: int) -> str:
         """Which keys a query sees, [batch, 1, new, room]."""
@@ -223,15 +215,22 @@ class _Cache:
         return c.add("And", [visible, near])
 
 
-def _sunk(c: Conversion, heads: Heads, mask: str) -> str:
+def _sunk(c: Conversion, heads: Heads, visible: str, bias: str | None) -> str:
     """Attention whose scores are bounded by `softcap`, and whose shares leave room for a sink. A
-    query that sees nothing gives zeros, but NaN where scores are bounded."""
+    query that sees nothing gives zeros, but NaN where scores are bounded. What stands in the room
+    that is not filled is not read."""
     a = c.attributes
     cap = a.scalar("softcap", 0.0)
     smooth, sink = a.integer("smooth_softmax", -1) == 1, c.input(11)
-    if not cap and not smooth and sink is None:
+    is_plain = not cap and not smooth and sink is None
+    if is_plain and bias is None:
+        return attended(c, heads, visible, masked_to_zero=True, ignores_hidden=True)
+    mask = c.add("Where", [visible, c.like(0, heads.q), c.like(-np.inf, heads.q)])
+    if bias is not None:
+        mask = c.add("Add", [mask, bias])
+    if is_plain:
         return attended(c, heads, mask, masked_to_zero=True)
-    q, k, v = (swapped(c, x) for x in (heads.q, heads.k, heads.v))
+    q, k, v = swapped(c, heads.q), heads.k, heads.v
     count, shared = c.known_size(q, 1, "its heads"), c.known_size(k, 1, "its heads")
     if count != shared:
         repeated = c.constant(np.repeat(np.arange(shared), count // shared), np.int64)

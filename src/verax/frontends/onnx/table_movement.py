@@ -92,15 +92,15 @@ def tensor_scatter(c: Conversion) -> Result:
     axis = c.from_front(c.integer("axis", -2), rank)
     if not axis or c.rank(1) != rank:
         raise ModelError(f"axis {axis} of {c.type(0)}", place=c.node.place)
-    count = c.known_size(1, axis)
-    along = [1] * rank
-    along[axis] = count
-    indices = c.constant(np.arange(count).reshape(along), np.int64)
+    count = c.add("Shape", [update], start=axis, end=axis + 1)
+    stop = c.add("Squeeze", [count, c.ints([0])])
+    indices = c.add("Range", [c.constant(0, np.int64), stop, c.constant(1, np.int64)])
+    indices = c.add("Unsqueeze", [indices, c.ints([i for i in range(rank) if i != axis])])
     if (first := c.input(2)) is not None:
         behind = c.ints(range(1, rank))
         indices = c.add("Add", [c.add("Unsqueeze", [first, behind]), indices])
     if mode == "circular":
-        indices = c.add("Mod", [indices, c.constant(c.known_size(0, axis), np.int64)])
+        indices = c.add("Mod", [indices, c.add("Shape", [cache], start=axis, end=axis + 1)])
     indices = c.add("Expand", [indices, c.add("Shape", [update])])
     return c.result("ScatterElements", [cache, indices, update], axis=axis)
 

@@ -8,7 +8,7 @@ one in which they are this operator; what a kernel gains is that scores need not
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
 from verax.numerics.error_model import KAPPA, Rounding, U, sum_of_products
 from verax.numerics.fma import ORDERED
+from verax.numerics.reductions import LANES
 from verax.ops.common import FLOATS, broadcast_dims, constant, declared_units, draw, same_dtype
 from verax.ops.sums.linear import expect_equal, multiply_in_order
 from verax.ops.sums.softmax import Softmax
@@ -39,6 +40,9 @@ class Attention(Operator):
     where it is true and makes it `hidden` elsewhere. causal: query i is hidden from keys after i.
     masked_to_zero: a query all of whose scores are -inf, that sees nothing, gives zeros, not NaN
     (as in `Softmax`). nan_to_zero: every share that is NaN is 0, whatever it comes from.
+    ignores_hidden: each query reads the values of its first keys alone, up to the last one that a
+    bool mask of m columns and `causal` leave visible, in whole sixteens (`visible_keys`): what
+    stands behind, as in the unused room of a cache, may be NaN. It needs `hidden` of -inf.
     heads_inside: letters of "qkvy" whose tensors have the axes [..., n, heads, features] instead.
     """
 
@@ -48,6 +52,7 @@ class Attention(Operator):
     hidden: float = -math.inf
     masked_to_zero: bool = False
     nan_to_zero: bool = False
+    ignores_hidden: bool = False
     heads_inside: str = ""
 
     min_inputs: ClassVar[int] = 3
@@ -165,10 +170,44 @@ class Attention(Operator):
             shares
         )  # fmt: skip
 
+    @property
+    def reads_visible_alone(self) -> bool:
+        """True if what is hidden behind the last visible key is not read."""
+        return self.ignores_hidden and self.hidden == -math.inf
+
+    def visible_keys(self, shape: tuple[int, ...], mask: Any) -> Any:
+        """How many of its first keys each query reads, for scores of `shape` [..., n, m]: an array
+        that broadcasts to [..., n]."""
+        *_, queries, keys = shape
+        if not self.reads_visible_alone:
+            return np.full(1, keys)
+        visible = np.ones((1, keys), np.bool_)
+        if mask is not None and mask.dtype == bool and mask.shape[-1:] == (keys,):
+            visible = mask
+        if self.causal:
+            visible = visible & np.tri(queries, keys, dtype=np.bool_)
+        last = keys - 1 - np.argmax(visible[..., ::-1], axis=-1)
+        last = np.where(visible.any(axis=-1), last, 0)
+        return np.minimum(keys, (last // LANES + 1) * LANES)
+
+    def weighted(self, multiply: Callable[[Any, Any], Any], shares: Any, v: Any, mask: Any) -> Any:
+        """multiply(shares, v), of every query only the values that it reads."""
+        read = self.visible_keys(shares.shape, mask)
+        if read.max(initial=0) == read.min(initial=shares.shape[-1]):
+            count = int(read.max(initial=0))
+            return multiply(shares[..., :count], v[..., :count, :])
+        result: Any = 0.0
+        for count in map(int, np.unique(read)):
+            product = multiply(shares[..., :count], v[..., :count, :])
+            result = np.where((read == count)[..., None], product, result)
+        return result
+
     def reference(self, ev: Evaluation, *inputs: Any) -> Any:
         q, k, v = self.operands(*inputs[:3])
         shares = self.shares(ev, q, k, _mask(inputs))
-        return self.result(np.matmul(shares, v))
+        if np.isfinite(v).all():  # nothing times zero
+            return self.result(np.matmul(shares, v))
+        return self.result(self.weighted(np.matmul, shares, v, _mask(inputs)))
 
     def canonical(self, ev: Evaluation, *inputs: Any) -> Any:
         """One FMA per feature, from +0, ascending; times the scale; by the divisor; the mask added;
@@ -184,7 +223,7 @@ class Attention(Operator):
             if scores.size:
                 shares = self.softmax.promised(scores.reshape(-1, scores.shape[-1]))
                 scores = self.filled(shares.reshape(scores.shape))
-            return self.result(multiply_in_order(scores, v))
+            return self.result(self.weighted(multiply_in_order, scores, v, _mask(inputs)))
 
     @declared_units
     def error(
@@ -201,6 +240,8 @@ class Attention(Operator):
             p = self.shares(ev, q, k, mask)
             if not p.size:
                 return (sum_of_products(outputs[0], outputs[0], outputs[0], 0),)
+            if self.ignores_hidden:
+                v = np.where(np.isfinite(v), v, 0.0)
             scores = self._score_rounding(ev, q, k, mask)
             sigma, bound = (np.where(p > 0, field, 0.0) for field in (scores.sigma, scores.bound))
             below = np.where(p > 0, np.log(np.max(p, axis=-1, keepdims=True) / p), 0.0)
@@ -272,6 +313,11 @@ class Attention(Operator):
         masked = case(*plain, (2, 1, 7, 19), kind="bool", masked_to_zero=True, scale=0.5)
         masked.inputs[3][0, :, ::3] = False  # type: ignore[index]
         yield masked
+        cached = case((2, 4, 3, 8), (2, 2, 53, 8), (2, 2, 53, 16), (2, 1, 3, 53), kind="bool",
+                      ignores_hidden=True)  # fmt: skip
+        cached.inputs[3][..., 20:] = False  # type: ignore[index]
+        yield cached
+        yield case((3, 37, 5), (3, 37, 5), (3, 37, 6), causal=True, ignores_hidden=True)
         masked = case(*plain, (2, 1, 7, 19), masked_to_zero=True, scale=0.5)
         masked.inputs[3][1, :, 1::3] = -np.inf  # type: ignore[index]
         yield masked

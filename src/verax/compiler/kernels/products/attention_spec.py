@@ -39,8 +39,16 @@ class AttentionSpec:
     n queries and m keys of d features, values of e; columns of q and y are neighbors. keys,
     values: whose packed matrices a head reads.
 
-    Arguments of the kernel: q, packed keys, packed values, the mask if there is one, scratch
-    (`scratch_bytes`), y.
+    rows_of: where keys and values lie if they are not packed; a row is a key, its features are
+    neighbors, and d and e are multiples of 8 and of 16. ignores_hidden: each query reads the values
+    of its first keys alone, up to the last visible one in whole sixteens. counts: where it stands
+    how many they are, an int64 for each query, a multiple of 16 or m; None: as many as `causal`
+    leaves visible, if it does. skips_later: causal queries stop as early, but with the bits of all
+    keys: where values are not finite or a sum is -0, zero times what is left is added.
+
+    Arguments of the kernel: q, packed keys, packed values, the mask if there is one, counts if
+    there are any or, if `skips_later`, by head of the values whether one is not finite (int64);
+    scratch (`scratch_bytes`), y.
     """
 
     outer: Size
@@ -61,12 +69,24 @@ class AttentionSpec:
     masked_to_zero: bool = False
     nan_to_zero: bool = False
     dtype: str = F32
+    rows_of: tuple[Matrix, Matrix] | None = None
+    ignores_hidden: bool = False
+    counts: Matrix | None = None
+    skips_later: bool = False
 
     def __str__(self) -> str:
         masked = f", {self.mask.dtype} mask" if self.mask else ""
         queries = f"{self.outer * self.inner} x [{self.n}, {self.d}]"
         causal = ", causal" if self.causal else ""
-        return f"{self.dtype} attention {queries} to [{self.m}, {self.e}]{masked}{causal}"
+        packed = ", not packed" if self.rows_of else ""
+        return f"{self.dtype} attention {queries} to [{self.m}, {self.e}]{masked}{causal}{packed}"
+
+    @property
+    def is_bounded(self) -> bool:
+        """True if queries may read fewer than m keys."""
+        return self.skips_later or (
+            self.ignores_hidden and (self.causal or self.counts is not None)
+        )
 
     @property
     def dtypes(self) -> tuple[str, ...]:

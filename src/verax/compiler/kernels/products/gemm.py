@@ -208,15 +208,15 @@ def _emit_panel(
     counts = [f.clamp(f.iadd(left, -j * LANES), 0, LANES) for j in range(blocks)]
     done = 0
     if b.row == 1 and b.col != 1 and kind == "float32" and isinstance(spec.k, int):
-        done = spec.k // _SQUARE * _SQUARE
+        done = spec.k // SQUARE * SQUARE
         for j, count in enumerate(counts) if done else ():
             columns = f.at(source, j * LANES * b.col)
             column_pointers = [
                 f.at(columns, (inside, b.col)) for inside in _inside(f, None if is_full else count)
             ]
-            with f.loop(done // _SQUARE) as square:
-                at = f.imul(square.index, _SQUARE)
-                values = _transposed_rows(f, [f.at(pointer, at) for pointer in column_pointers])
+            with f.loop(done // SQUARE) as square:
+                at = f.imul(square.index, SQUARE)
+                values = transposed_rows(f, [f.at(pointer, at) for pointer in column_pointers])
                 for i, value in enumerate(values):
                     if not is_full:
                         value = f.b.select(f.first(count), value, f.constant(0.0))
@@ -234,7 +234,7 @@ def _emit_panel(
             f.store(value, f.at(packed, (k.index, blocks * LANES), j * LANES, dtype=kind))
 
 
-_SQUARE = 8
+SQUARE = 8
 """Rows and columns that are turned at a time, in registers."""
 
 
@@ -246,12 +246,12 @@ def _inside(f: FunctionBuilder, count: Index | None) -> list[Index]:
     return [f.b.select(end, f.i64(0), f.i64(lane)) for lane, end in enumerate(ends)]
 
 
-def _transposed_rows(f: FunctionBuilder, pointers: list[ir.Value]) -> list[ir.Value]:
+def transposed_rows(f: FunctionBuilder, pointers: list[ir.Value]) -> list[ir.Value]:
     """Transpose 16 rows of 8 neighbors, at `pointers`, into 8 vectors of 16 lanes."""
     square_rows = []
-    for first in (0, _SQUARE):
-        rows = [f.load(pointer, lanes=_SQUARE) for pointer in pointers[first : first + _SQUARE]]
-        row_pairs = [_interleaved(f, rows[i], rows[i + 1], 1) for i in range(0, _SQUARE, 2)]
+    for first in (0, SQUARE):
+        rows = [f.load(pointer, lanes=SQUARE) for pointer in pointers[first : first + SQUARE]]
+        row_pairs = [_interleaved(f, rows[i], rows[i + 1], 1) for i in range(0, SQUARE, 2)]
         row_quads = []  # by four rows: columns 0 and 4, 1 and 5, 2 and 6, 3 and 7
         for a, b in ((row_pairs[0], row_pairs[1]), (row_pairs[2], row_pairs[3])):
             row_quads.append([v for i in (0, 1) for v in _interleaved(f, a[i], b[i], 2)])
@@ -265,17 +265,17 @@ def _interleaved(
     f: FunctionBuilder, a: ir.Value, b: ir.Value, size: int
 ) -> tuple[ir.Value, ir.Value]:
     """Groups of `size` lanes of a and b in turn: the first of each register's half, the second."""
-    span = 4 if size < 4 else _SQUARE
+    span = 4 if size < 4 else SQUARE
     vectors = []
     for offset in (0, span // 2):
         lanes = [
-            vector * _SQUARE + start + offset + group * size + i
-            for start in range(0, _SQUARE, span)
+            vector * SQUARE + start + offset + group * size + i
+            for start in range(0, SQUARE, span)
             for group in range(span // 2 // size)
             for vector in (0, 1)
             for i in range(size)
         ]
-        mask = ir.Constant(ir.VectorType(I32, _SQUARE), lanes)
+        mask = ir.Constant(ir.VectorType(I32, SQUARE), lanes)
         vectors.append(f.b.shuffle_vector(a, b, mask))
     return vectors[0], vectors[1]
 

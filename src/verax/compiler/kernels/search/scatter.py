@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith, Typed
@@ -26,6 +27,7 @@ from verax.compiler.kernels.llvm.builder import (
 )
 from verax.compiler.kernels.loops.emit import store_count
 from verax.compiler.kernels.registry import emits
+from verax.compiler.kernels.sizes import Size, numbers
 from verax.compiler.kernels.target import LANES
 
 COMBINED = ("none", "add", "mul", "min", "max")
@@ -48,13 +50,13 @@ class ScatterSpec:
     checks: the kernel takes one pointer more, to so many int32, and does nothing unless one of them
     is set; 0: it always runs."""
 
-    outer: tuple[int, ...]
-    walked: tuple[int, ...]
+    outer: tuple[Size, ...]
+    walked: tuple[Size, ...]
     inner: int
-    index: tuple[int, ...]
-    update: tuple[int, ...]
-    y: tuple[int, ...]
-    lookups: tuple[tuple[int, int], ...]
+    index: tuple[Size, ...]
+    update: tuple[Size, ...]
+    y: tuple[Size, ...]
+    lookups: tuple[tuple[Size, Size], ...]
     lookup_stride: int
     combine: str
     index_dtype: str
@@ -75,7 +77,17 @@ class ScatterSpec:
         return self.dtype, self.index_dtype
 
 
-@emits(ScatterSpec, dtypes=ELEMENT_TYPES)
+def _with_known_inner(spec: ScatterSpec) -> ScatterSpec:
+    """All but the inner dim may be read at run time."""
+    last: dict[str, Any] = {
+        name: (*strides[:-1], numbers(strides[-1]))
+        for name in ("index", "update", "y")
+        if (strides := getattr(spec, name))
+    }
+    return dataclasses.replace(spec, inner=numbers(spec.inner), **last)
+
+
+@emits(ScatterSpec, dtypes=ELEMENT_TYPES, settle=_with_known_inner)
 def emit_scatter(module: ModuleBuilder, spec: ScatterSpec) -> Kernel:
     """Items: indices of the outer dims."""
     f = module.kernel(spec, 4 + bool(spec.checks), hint="scatter")
@@ -114,7 +126,7 @@ def _emit_items(f: FunctionBuilder, spec: ScatterSpec) -> None:
             ]
             assert len(indices) == len(dims) and n <= len(indices)
 
-            def base(argument: int, strides: Sequence[int], dtype: str) -> ir.Value:
+            def base(argument: int, strides: Sequence[Size], dtype: str) -> ir.Value:
                 return f.at(f.args[argument], *zip(indices, strides), dtype=dtype)
 
             index = base(0, spec.index, spec.index_dtype)

@@ -105,10 +105,13 @@ def plan_scatter(planning: Planning, node: Node) -> Alternatives:
 
 def _started(lowering: Lowering, group: Group) -> tuple[Placed, Placed, Placed]:
     """Indices, updates, and the output with the data in it. State that is written in place has it
-    already."""
+    already, and so have data that nothing else reads."""
     node = group.root
     data = lowering.values.read(node.inputs[0] or "")
     indices, updates = (lowering.values.read_contiguous(v or "") for v in node.inputs[1:])
+    overwritten = lowering.values.overwrite(node)
+    if overwritten is not None:
+        return indices, updates, overwritten
     y = lowering.values.write_contiguous(node.outputs[0])
     label = f"{group.label}: data"
     if _writes_state_in_place(lowering, node):

@@ -15,7 +15,8 @@ from verax.compiler.kernels.products.attention_spec import (
     Mask,
     Shared,
 )
-from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec
+from verax.compiler.kernels.products.gemm import SQUARE, GemmSpec, Matrix, PackSpec
+from verax.compiler.kernels.products.visible_keys import UnusualSpec, VisibleKeysSpec
 from verax.compiler.kernels.sizes import Size, ceil_div
 from verax.compiler.kernels.target import LANES
 from verax.compiler.place.copies import broadcast_strides
@@ -26,6 +27,7 @@ from verax.compiler.plan.choice import Alternatives, Choice, NoKernel, Planning,
 from verax.compiler.plan.fusion import Group
 from verax.ir.dim import broadcasts, same
 from verax.ir.graph import Node
+from verax.ir.types import DType
 from verax.numerics.expr import Input
 from verax.ops.sums.attention import PARTS, Attention
 
@@ -74,38 +76,125 @@ def plan_attention(planning: Planning, node: Node) -> Alternatives:
     )
 
 
+MOST_QUERIES = 16
+"""Of a head, where keys and values are read as they lie: packing them costs about as much as eight
+queries do, and 64 keys of each head would be packed for one that is new."""
+
+
 @plans(Attention, plan=plan_attention)
 def place_attention(lowering: Lowering, group: Group, choice: Choice) -> None:
-    """Two packings, and the kernel on q, keys, values, the mask, scratch memory, y."""
+    """Two packings, unless queries are few; how many keys are visible, if that counts; and the
+    kernel on q, keys, values, the mask, these numbers, scratch memory, y."""
     graph, node, op = lowering.graph, group.root, group.root.op
     assert isinstance(op, Attention)
     types = [graph.types[v or ""] for v in node.inputs[:3]]
     dtype = str(types[0].dtype)
     q, k, v, y = choice.detail
     mask, masks = _mask(lowering, group, y, k.rows)
+    counts, numbers = _visible_keys(lowering, group, op, y, k.rows)
     scalar = types[0].dtype.numpy.type
     spec = AttentionSpec(
         outer=y.outer, inner=y.heads, n=q.rows, m=k.rows, d=q.columns, e=v.columns,
         q=q.at, y=y.at, keys=_shared(k, y), values=_shared(v, y),
         scale=float(scalar(op.scale)), divisor=float(scalar(op.divisor)), mask=mask,
         hidden=op.hidden, causal=op.causal, masked_to_zero=op.masked_to_zero,
-        nan_to_zero=op.nan_to_zero, dtype=dtype,
+        nan_to_zero=op.nan_to_zero, dtype=dtype, ignores_hidden=op.reads_visible_alone,
+        counts=counts,
     )  # fmt: skip
+    if _stops_early(spec):
+        spec, numbers = dataclasses.replace(spec, skips_later=True), [_unusual(lowering, group, v)]
+    spec = _heads_as_rows(spec)
+    if _is_read_as_it_lies(spec):
+        spec = dataclasses.replace(spec, rows_of=(k.at, v.at))
     schedule = lowering.calls.schedule(spec)
     assert isinstance(schedule, AttentionSchedule)
-    transposed = dataclasses.replace(k.at, row=1, col=k.at.row)
-    packed = [
-        _packed(lowering, group, i, operand, schedule, *sizes)
-        for i, operand, *sizes in (
-            (1, dataclasses.replace(k, at=transposed), k.rows, k.columns),
-            (2, v, v.columns, v.rows),
-        )
-    ]
+    keys_and_values: list[Pointer | Placed]
+    if spec.rows_of is None:
+        transposed = dataclasses.replace(k.at, row=1, col=k.at.row)
+        keys_and_values = [
+            _packed(lowering, group, i, operand, schedule, *sizes)
+            for i, operand, *sizes in (
+                (1, dataclasses.replace(k, at=transposed), k.rows, k.columns),
+                (2, v, v.columns, v.rows),
+            )
+        ]
+    else:
+        keys_and_values = [lowering.values.read_contiguous(v or "") for v in node.inputs[1:3]]
     scratch = lowering.values.scratch(schedule.scratch_bytes(spec))
     queries = lowering.values.read_contiguous(node.inputs[0] or "")
     result = lowering.values.write_contiguous(node.outputs[0])
-    arguments = [queries, *packed, *masks, scratch, result]
+    arguments = [queries, *keys_and_values, *masks, *numbers, scratch, result]
     lowering.calls.call(spec, arguments, group.label, schedule)
+
+
+def _stops_early(spec: AttentionSpec) -> bool:
+    """True if causal queries are so many that it pays to look for values that are not finite."""
+    may = spec.causal and not spec.ignores_hidden and spec.hidden == -math.inf
+    return may and not (isinstance(spec.n, int) and spec.n <= MOST_QUERIES)
+
+
+def _unusual(lowering: Lowering, group: Group, v: _Operand) -> Pointer | Placed:
+    """Where it stands by head of the values whether one of them is not finite."""
+    source = lowering.values.read_contiguous(group.root.inputs[2] or "")
+    flags = lowering.values.scratch(v.outer * v.heads * ELEMENT_SIZES["int64"])
+    dtype = str(source.physical.type.dtype)
+    spec = UnusualSpec(v.outer, v.heads, v.rows, v.columns, v.at, dtype)
+    lowering.calls.call(spec, [source, flags], f"{group.label}: finite values")
+    return flags
+
+
+def _heads_as_rows(spec: AttentionSpec) -> AttentionSpec:
+    """The heads of one query that share keys and values, as queries of one head: what is read is
+    read once for all of them."""
+    repeats = spec.keys.repeats
+    if spec.n != 1:  # asked of open sizes, too: a program for one token, another for prompts
+        return spec
+    spec = dataclasses.replace(spec, n=1)
+    if same(repeats, 1) or spec.causal or not same(spec.values.repeats, repeats):
+        return spec
+    moving = [at for at in (None if spec.mask is None else spec.mask.at, spec.counts) if at]
+    if not all(same(at.inner, 0) for at in moving):
+        return spec
+
+    def rows(at: Matrix) -> Matrix:
+        return dataclasses.replace(at, row=at.inner, inner=at.inner * repeats)
+
+    mask = spec.mask and dataclasses.replace(spec.mask, at=rows(spec.mask.at))
+    counts = None if spec.counts is None else rows(spec.counts)
+    keys, values = (dataclasses.replace(s, repeats=1) for s in (spec.keys, spec.values))
+    return dataclasses.replace(
+        spec, inner=spec.inner // repeats, n=repeats, q=rows(spec.q), y=rows(spec.y), keys=keys,
+        values=values, mask=mask, counts=counts,
+    )  # fmt: skip
+
+
+def _is_read_as_it_lies(spec: AttentionSpec) -> bool:
+    """True if there are few queries, and keys and values of whole vectors."""
+    sizes = spec.n, spec.d, spec.e
+    if not all(isinstance(n, int) for n in sizes) or spec.dtype != "float32":
+        return False
+    return spec.n <= MOST_QUERIES and spec.d % SQUARE == 0 and spec.e % LANES == 0
+
+
+def _visible_keys(
+    lowering: Lowering, group: Group, op: Attention, y: _Operand, keys: int
+) -> tuple[Matrix | None, list[Pointer | Placed]]:
+    """Where it stands for each query how many keys it reads; nothing where no mask limits them."""
+    value = group.root.inputs[3] if len(group.root.inputs) > 3 else None
+    if value is None or not op.reads_visible_alone:
+        return None, []
+    placed = lowering.values.read_contiguous(value)
+    shape = placed.physical.shape
+    if placed.physical.type.dtype is not DType.bool_ or not same((1, *shape)[-1], keys):
+        return None, []
+    *batch, heads, rows, _ = (1,) * (3 - len(shape)) + shape
+    dims = (math.prod(batch), heads, rows)
+    counts = lowering.values.scratch(math.prod(dims) * ELEMENT_SIZES["int64"])
+    spec = VisibleKeysSpec(math.prod(dims), keys)
+    lowering.calls.call(spec, [placed, counts], f"{group.label}: visible keys")
+    steps = (heads * rows, rows, 1)
+    outer, head, row = broadcast_strides(dims, steps, (y.outer, y.heads, y.rows))
+    return Matrix(row, 1, outer, head), [counts]
 
 
 def _shared(operand: _Operand, y: _Operand) -> Shared:
