@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import json
 import os
 import resource
@@ -30,10 +31,9 @@ import numpy as np
 PROMPT, TOKENS = 128, 32
 ROOMS = (512, 4096)
 SEED = 9
-CONFIG = {"vocab_size": 32_000, "hidden_size": 896, "intermediate_size": 4_864}
-CONFIG |= {"num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2}
-CONFIG |= {"max_position_embeddings": 8_192, "pad_token_id": 1, "bos_token_id": 0}
-CONFIG |= {"eos_token_id": 2}
+LAYERS, WIDTH, HEAD = 24, 896, 64
+CONFIG = {"vocab_size": 32_000, "num_key_value_heads": 2, "max_position_embeddings": 8_192}
+CONFIG |= {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
 
 Continue = Callable[[Sequence[int], int], list[int]]
 """(prompt, how many) -> tokens; calls `MARK.decoding` when the first one is there."""
@@ -58,7 +58,8 @@ def with_verax(folder: Path, room: int) -> Continue:
 
     def run(prompt: Sequence[int], count: int) -> list[int]:
         tokens: list[int] = []
-        for step in generator.stream(list(prompt), count, stop=()):
+        steps = generator.stream(list(prompt), room - len(prompt), stop=())
+        for step in itertools.islice(steps, count):
             if not tokens:
                 MARK.decoding()
             tokens.append(int(step.tokens[0] or 0))
@@ -141,7 +142,7 @@ def worker(engine: str, folder: Path, room: int) -> dict[str, Any]:
     }
 
 
-def make(folder: Path) -> None:
+def make(folder: Path, layers: int, width: int) -> None:
     """Random weights, and what the model builder makes of them."""
     import tokenizers
     import torch
@@ -149,7 +150,9 @@ def make(folder: Path) -> None:
 
     torch.manual_seed(SEED)
     weights = folder / "weights"
-    config = transformers.Qwen2Config(**CONFIG, tie_word_embeddings=False)
+    sizes = {"num_hidden_layers": layers, "hidden_size": width, "tie_word_embeddings": False}
+    sizes |= {"num_attention_heads": width // HEAD, "intermediate_size": width * 38 // 7}
+    config = transformers.Qwen2Config(**CONFIG, **sizes)
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(weights)
     words = {chr(0x4E00 + i): i for i in range(CONFIG["vocab_size"] - 1)} | {"?": 31_999}
     own = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="?"))
@@ -170,7 +173,7 @@ def measured(folders: Sequence[Path]) -> list[dict[str, Any]]:
     found = []
     for folder in folders:
         for engine in ENGINES:
-            for room in ROOMS if engine == "GenAI" else ROOMS[:1]:
+            for room in ROOMS[:1] if engine == "ONNX Runtime" else ROOMS:
                 command = [sys.executable, "-m", "benchmarks.language_models", str(folder)]
                 command += ["--worker", engine, "--room", str(room)]
                 done = subprocess.run(
@@ -196,14 +199,14 @@ def page(found: Sequence[dict[str, Any]]) -> str:
         "tokens |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    own = {r["model"]: r.get("tokens") for r in found if r["engine"] == "Verax"}
+    own = {r["model"]: r.get("tokens") for r in reversed(found) if r["engine"] == "Verax"}
     for row in found:
         if "failed" in row:
             lines.append(f"| {row['model']} | {row['engine']} | {row['room']} | failed | | | | |")
             continue
         ours = own.get(row["model"]) or []
         same = next((i for i, (a, b) in enumerate(zip(ours, row["tokens"])) if a != b), len(ours))
-        room = f"{row['room']:,}" if row["engine"] == "GenAI" else ""
+        room = "" if row["engine"] == "ONNX Runtime" else f"{row['room']:,}"
         lines.append(
             f"| {row['model']} | {row['engine']} | {room} | {row['first']:.1f} | "
             f"{row['prefill']:.1f} | {row['decode']:.1f} | {row['megabytes']:,.0f} | "
@@ -218,12 +221,14 @@ def main() -> int:
     )
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--make", action="store_true", help="write models into the folder")
+    parser.add_argument("--layers", type=int, default=LAYERS, help="of what --make writes")
+    parser.add_argument("--width", type=int, default=WIDTH, help="likewise")
     parser.add_argument("--worker", choices=list(ENGINES), help=argparse.SUPPRESS)
     parser.add_argument("--room", type=int, default=ROOMS[0], help=argparse.SUPPRESS)
     parser.add_argument("--write", type=Path, help="a file for the table")
     asked = parser.parse_args()
     if asked.make:
-        make(asked.folders[0])
+        make(asked.folders[0], asked.layers, asked.width)
     elif asked.worker:
         print(json.dumps(worker(asked.worker, asked.folders[0], asked.room)))
     else:

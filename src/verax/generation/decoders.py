@@ -16,8 +16,10 @@ import numpy as np
 
 from verax.base.compile_options import CompilationOptions
 from verax.base.errors import ModelError
-from verax.compiling import Compiled, compile
-from verax.ir.dim import DimLike, symbol
+from verax.compiler.executable import Executable
+from verax.compiling import compile
+from verax.ir.dim import DimLike, maximum, symbol
+from verax.ir.dim_forms import substitute
 from verax.ir.graph import Graph, specialize
 
 LOGITS, PAST, PRESENT = "logits", re.compile("past"), re.compile("present")
@@ -28,10 +30,11 @@ MASK, POSITIONS = "attention_mask", "position_ids"
 @dataclass
 class Context:
     """What a decoder remembers of one batch of sequences. mask: [batch, tokens seen], 1 where there
-    is one; arrays: the cache, by the decoder's own names."""
+    is one; arrays: the cache, by the decoder's own names; room: of a cache in place, in tokens."""
 
     mask: np.ndarray
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    room: int = 0
 
     @property
     def seen(self) -> int:
@@ -50,15 +53,17 @@ class Decoder(ABC):
     """A compiled language model.
 
     vocabulary: tokens that it tells apart; room: tokens that it has a place for, None where nothing
-    says so; pads: whether prompts may be padded on the left.
+    says so; pads: whether prompts may be padded on the left; lone: whether it takes one sequence at
+    a time.
     """
 
     vocabulary: int
     room: int | None = None
     pads: bool = True
+    lone: bool = False
 
-    def begin(self, batch: int) -> Context:
-        """Nothing seen yet."""
+    def begin(self, batch: int, length: int = 0) -> Context:
+        """Nothing seen yet. length: tokens that will be, as far as it is known."""
         return Context(np.zeros((batch, 0), np.int64))
 
     @abstractmethod
@@ -73,7 +78,7 @@ class Decoder(ABC):
 
     @property
     @abstractmethod
-    def programs(self) -> Sequence[Compiled]:
+    def programs(self) -> Sequence[Executable]:
         """What runs."""
 
 
@@ -94,7 +99,8 @@ class GrowingCache(Decoder):
         self, graph: Graph, first: Graph | None, options: CompilationOptions, pads: bool = True
     ) -> None:
         self.signature = DecoderSignature.of(graph)
-        self.vocabulary, self.pads = self.signature.vocabulary, pads and bool(self.signature.mask)
+        self.vocabulary, self.lone = self.signature.vocabulary, self.signature.lone
+        self.pads = pads and bool(self.signature.mask)
         self._exe = compile(self.signature.graph, options=options)
         self._first_signature = None if first is None else DecoderSignature.of(first)
         self._first = (
@@ -104,7 +110,7 @@ class GrowingCache(Decoder):
         )
 
     @property
-    def programs(self) -> Sequence[Compiled]:
+    def programs(self) -> Sequence[Executable]:
         return [self._exe] if self._first is None else [self._first, self._exe]
 
     def chunks(self, context: Context, count: int, chunk: int | None) -> Sequence[int]:
@@ -120,7 +126,7 @@ class GrowingCache(Decoder):
         if self._first is not None and self._first_signature is not None and not context.seen:
             exe, signature = self._first, self._first_signature
         full_mask, positions = context.extended(mask)
-        outputs = exe.run(signature.inputs(context, tokens, full_mask, positions))
+        outputs = exe.run(signature.inputs(context.arrays, tokens, full_mask, positions))
         context.mask = full_mask
         if signature.presents:
             context.arrays = {
@@ -135,11 +141,12 @@ class NoCache(Decoder):
 
     def __init__(self, graph: Graph, options: CompilationOptions) -> None:
         self.signature = DecoderSignature.of(graph)
-        self.vocabulary, self.pads = self.signature.vocabulary, bool(self.signature.mask)
+        self.vocabulary, self.lone = self.signature.vocabulary, self.signature.lone
+        self.pads = bool(self.signature.mask)
         self._exe = compile(self.signature.graph, options=options)
 
     @property
-    def programs(self) -> Sequence[Compiled]:
+    def programs(self) -> Sequence[Executable]:
         return [self._exe]
 
     def chunks(self, context: Context, count: int, chunk: int | None) -> Sequence[int]:
@@ -151,7 +158,7 @@ class NoCache(Decoder):
         context.mask, _ = context.extended(mask)
         full_mask = context.mask
         positions = np.maximum(np.cumsum(full_mask, axis=1) - 1, 0)
-        outputs = self._exe.run(self.signature.inputs(context, tokens, full_mask, positions))
+        outputs = self._exe.run(self.signature.inputs(None, tokens, full_mask, positions))
         return last_logits(outputs[self.signature.logits])
 
 
@@ -160,10 +167,13 @@ class DecoderSignature:
     """What the inputs and outputs of an ONNX decoder are, by their names.
 
     graph: with the sizes of all of them in terms of three symbols: `batch`, `sequence`, the tokens
-    that are given, and `past`, those that were. pasts, presents: in one order.
+    that are given, and `past`, those that were; sizes: of the symbols that it was read with, in
+    terms of these. pasts, presents: in one order.
     """
 
+    original: Graph
     graph: Graph
+    sizes: Mapping[str, DimLike]
     ids: str
     mask: str
     positions: str
@@ -201,10 +211,9 @@ class DecoderSignature:
                 place=", ".join((*pasts, *presents)),
             )
         mask = MASK if MASK in inputs else ""
-        opened = specialize(graph, _sizes(graph, ids, mask, dict(zip(pasts, presents))))
-        return DecoderSignature(
-            opened, ids, mask, POSITIONS if POSITIONS in inputs else "", pasts, presents, logits
-        )
+        sizes = _sizes(graph, ids, mask, dict(zip(pasts, presents)))
+        opened, positions = specialize(graph, sizes), POSITIONS if POSITIONS in inputs else ""
+        return DecoderSignature(graph, opened, sizes, ids, mask, positions, pasts, presents, logits)
 
     @property
     def vocabulary(self) -> int:
@@ -217,15 +226,40 @@ class DecoderSignature:
         return size
 
     @property
+    def lone(self) -> bool:
+        """Whether it takes one sequence at a time."""
+        return self.graph.types[self.ids].dims[0] == 1
+
+    @property
+    def has_room(self) -> bool:
+        """Whether caches keep their size while tokens fit, as those of GroupQueryAttention do: the
+        larger of it and of the tokens seen."""
+        past, sequence = symbol("past"), symbol("sequence")
+        dims = [d for v in self.presents for d in self.graph.types[v].dims]
+        room = maximum(past, past + sequence)
+        return bool(self.mask) and room in dims and past + sequence not in dims
+
+    def of_fixed_room(self, batch: int, room: int) -> Graph:
+        """The network for so many sequences and caches of this room; the mask is of all of it."""
+        known = {"batch": batch, "past": room}
+        sizes = {name: substitute(size, known) for name, size in self.sizes.items()}
+        sizes[str(self.original.types[self.mask].dims[1])] = room
+        return specialize(self.original, sizes)
+
+    @property
     def takes_one(self) -> bool:
         """Whether it takes a single token at a time."""
         return self.graph.types[self.ids].dims[1] == 1
 
     def inputs(
-        self, context: Context, tokens: np.ndarray, mask: np.ndarray, positions: np.ndarray
+        self,
+        cache: Mapping[str, np.ndarray] | None,
+        tokens: np.ndarray,
+        mask: np.ndarray,
+        positions: np.ndarray,
     ) -> dict[str, np.ndarray]:
-        """Arrays by name. mask: of everything seen, [batch, past and sequence]; positions: of the
-        tokens."""
+        """Arrays by name. cache: the past, empty before there is one, None where it is bound; mask:
+        of everything seen, [batch, past and sequence]; positions: of the tokens."""
         tensors = {self.ids: tokens}
         if self.mask:
             tensors[self.mask] = mask
@@ -233,10 +267,9 @@ class DecoderSignature:
             tensors[self.positions] = positions
         types = self.graph.types
         arrays = {v: np.ascontiguousarray(a, types[v].dtype.numpy) for v, a in tensors.items()}
-        for past in self.pasts:
-            arrays[past] = (
-                context.arrays[past] if past in context.arrays else self._empty(past, len(tokens))
-            )
+        if cache is not None:
+            for past in self.pasts:
+                arrays[past] = cache[past] if past in cache else self._empty(past, len(tokens))
         return arrays
 
     def _empty(self, past: str, batch: int) -> np.ndarray:

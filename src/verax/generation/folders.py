@@ -131,7 +131,8 @@ def _without_past(graph: Graph) -> Graph | None:
 
 
 def _pads(model: Model) -> bool:
-    return not any(entry.operator in NO_PADDING for entry in model.ledger.entries)
+    operators = {entry.operator.rpartition("::")[2] for entry in model.ledger.entries}
+    return not operators.intersection(NO_PADDING)
 
 
 def _stated(folder: Path) -> tuple[int | None, tuple[int, ...]]:

@@ -18,6 +18,7 @@ from verax.base.keywords import with_options
 from verax.base.options import changed
 from verax.base.printing import OneLine
 from verax.base.tensors import is_from
+from verax.generation.caches_in_place import CacheInPlace
 from verax.generation.decoders import Context, Decoder, DecoderSignature, GrowingCache, NoCache
 from verax.generation.folders import networks
 from verax.generation.modules import StaticCache
@@ -105,13 +106,15 @@ class Generator(OneLine):
         """model: an ONNX decoder (a file; a folder as Optimum or ONNX Runtime GenAI's model builder
         write it; what `verax.load` gives), with or without a past, or a causal language model of
         Hugging Face's transformers, which is exported with a static cache. room, chunk: as
-        `CacheOptions` says. options: how it is compiled, at O2 by default; keywords: fields of it,
-        which come before `options`.
+        `CacheOptions` says. options: how it is compiled, by default at O2 and not in the
+        background; keywords: fields of it, which come before `options`.
 
         Raises `ModelError` for a network that is no language model, and what `load` and `compile`
         raise.
         """
-        compilation = changed(options or CompilationOptions(opt_level=LEVEL), keywords)
+        compilation = changed(
+            options or CompilationOptions(opt_level=LEVEL, background=False), keywords
+        )
         self.cache_options = CacheOptions(room, chunk)
         self.stop: tuple[int, ...] = ()
         if is_from(model, "torch") or is_from(model, "transformers"):
@@ -120,11 +123,14 @@ class Generator(OneLine):
         else:
             read = networks(model)
             signature = DecoderSignature.of(read.main)
-            if signature.pasts:
+            limit = room or read.room
+            if signature.has_room and read.first is None and not compilation.certify:
+                self.decoder = CacheInPlace(read.main, compilation, limit)
+            elif signature.pasts:
                 self.decoder = GrowingCache(read.main, read.first, compilation, read.pads)
             else:
                 self.decoder = NoCache(read.main, compilation)
-            self.decoder.room = room or read.room
+            self.decoder.room = limit
             self.stop = read.stop
         self._name = os.fspath(model) if isinstance(model, str | os.PathLike) else ""
 
@@ -222,7 +228,7 @@ class Generator(OneLine):
         (row,) = self._prompts([list(tokens)])
         if len(row) < 2:
             raise UsageError("one token has nothing before it", next_step="give two or more")
-        context, scores = self.decoder.begin(1), []
+        context, scores = self.decoder.begin(1, len(row)), []
         for token, following in itertools.pairwise(row):
             token_ids = np.array([[token]], np.int64)
             logits = self.decoder.advance(context, token_ids, np.ones_like(token_ids))
@@ -236,7 +242,7 @@ class Generator(OneLine):
         ends: frozenset[int],
         options: SamplingOptions,
     ) -> Iterator[TokenStep]:
-        batches = self._batches(rows)
+        batches = self._batches(rows, count)
         logits = np.zeros((len(rows), self.vocabulary), np.float32)
         for members, context in batches:
             logits[members] = self._prefilled(context, [rows[m] for m in members])
@@ -263,15 +269,20 @@ class Generator(OneLine):
                         context, token_ids, np.ones_like(token_ids)
                     )
 
-    def _batches(self, rows: list[list[int]]) -> list[tuple[list[int], Context]]:
-        """Which sequences run together: all, if their prompts are of one length or the model takes
-        padded ones; otherwise those of each length."""
-        if self.decoder.pads:
+    def _batches(self, rows: list[list[int]], count: int) -> list[tuple[list[int], Context]]:
+        """Which sequences run together: none, if the model takes one; all, if it takes padded ones;
+        otherwise those of each length. count: tokens to follow."""
+        if self.decoder.lone:
+            groups = [[i] for i in range(len(rows))]
+        elif self.decoder.pads:
             groups = [list(range(len(rows)))]
         else:
             lengths = dict.fromkeys(map(len, rows))
             groups = [[i for i, row in enumerate(rows) if len(row) == n] for n in lengths]
-        return [(group, self.decoder.begin(len(group))) for group in groups]
+        return [
+            (group, self.decoder.begin(len(group), max(len(rows[i]) for i in group) + count))
+            for group in groups
+        ]
 
     def _prefilled(self, context: Context, rows: Sequence[Sequence[int]]) -> np.ndarray:
         """Logits after the prompts, [batch, vocabulary]."""

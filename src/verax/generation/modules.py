@@ -8,6 +8,7 @@ tokens that no other sees and whose slots the following ones take.
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,8 @@ from verax.base.compile_options import CompilationOptions
 from verax.base.errors import ModelError, UsageError
 from verax.base.generation_options import CacheOptions
 from verax.base.optional import optional
-from verax.compiling import Compiled, compile
+from verax.compiler.executable import Executable
+from verax.compiling import compile
 from verax.generation.decoders import Context, Decoder
 from verax.loading import load
 
@@ -56,17 +58,22 @@ class StaticCache(Decoder):
             )
         ends = getattr(getattr(net, "generation_config", None), "eos_token_id", None)
         self.stop = tuple(ends if isinstance(ends, list) else [] if ends is None else [ends])
-        self._programs: dict[int, Compiled] = {}
+        self._programs: dict[int, Executable] = {}
         self._loaded: dict[int, Context] = {}
+        self._lock = threading.Lock()
 
     @property
-    def programs(self) -> Sequence[Compiled]:
+    def programs(self) -> Sequence[Executable]:
         return list(self._programs.values())
 
     def chunks(self, context: Context, count: int, chunk: int | None) -> Sequence[int]:
         return [min(self._chunk, count - i) for i in range(0, count, self._chunk)]
 
     def advance(self, context: Context, tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        with self._lock:
+            return self._advance(context, tokens, mask)
+
+    def _advance(self, context: Context, tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
         batch, count = tokens.shape
         exe = self._program(batch)
         self._load(exe, context, batch)
@@ -96,20 +103,17 @@ class StaticCache(Decoder):
         assert self.room is not None
         return self.room + self._chunk
 
-    def _load(self, exe: Compiled, context: Context, batch: int) -> None:
+    def _load(self, exe: Executable, context: Context, batch: int) -> None:
         """Have the program's state be that of `context`."""
         owner = self._loaded.get(batch)
         if owner is context:
             return
+        former = exe.exchange_state(context.arrays)
         if owner is not None:
-            owner.arrays = exe.state
-        self._loaded[batch] = context
-        if context.arrays:
-            exe.state = context.arrays
-        else:
-            exe.reset()
+            owner.arrays = former
+        self._loaded[batch], context.arrays = context, {}
 
-    def _program(self, batch: int) -> Compiled:
+    def _program(self, batch: int) -> Executable:
         """The program for so many sequences at once."""
         if batch not in self._programs:
             exported = _exported(self._net, batch, self._capacity)
