@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 import verax
-from verax.base.errors import InputError, ModelError, UsageError, VeraxError
+from verax.base.errors import InputError, ModelError, UsageError
 from verax.base.processor import NAMES
 from verax.compiler.kernels.target import Target
 from verax.generation import Generator
@@ -161,11 +162,32 @@ def test_prompts_that_are_none(generator: Generator, prompt: list[int], words: s
         generator.generate(prompt, 3)
 
 
-def test_text_is_no_prompt(generator: Generator) -> None:
-    with pytest.raises(VeraxError, match="token ids"):
-        generator.generate("Once upon a time", 3)
+@pytest.mark.parametrize(
+    "prompt", ["Once upon a time", b"abc", [1.5, 2.0], None, 7, [[1], 2], [1, [2]]]
+)
+def test_text_is_no_prompt(generator: Generator, prompt: Any) -> None:
     with pytest.raises(InputError, match="token ids"):
-        generator.generate([1.5, 2.0], 3)  # type: ignore[list-item]
+        generator.generate(prompt, 3)
+
+
+def test_prompts_are_any_sequences_of_whole_numbers(generator: Generator) -> None:
+    expected = generator.generate(PROMPTS, 3).tokens
+    assert generator.generate([np.array(p) for p in PROMPTS], 3).tokens == expected
+    assert generator.generate(tuple(map(tuple, PROMPTS)), 3).tokens == expected
+    assert generator.generate(np.array(PROMPTS[:1]), 3).tokens == expected[:1]
+
+
+def test_counts_and_stops_are_whole_numbers(generator: Generator, folder: Path) -> None:
+    for tokens in (0, 1.5, "5", True):
+        with pytest.raises(UsageError, match="tokens are asked for"):
+            generator.generate(PROMPTS, tokens)  # type: ignore[arg-type]
+    for stop in (5, "5", [1.5]):
+        with pytest.raises(UsageError, match="stop is"):
+            generator.generate(PROMPTS, 3, stop=stop)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"top_k .* is 1\.5"):
+        generator.generate(PROMPTS, 3, top_k=1.5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"chunk .* is 2\.5"):
+        Generator(folder / "past.onnx", chunk=2.5)  # type: ignore[arg-type]
 
 
 def test_networks_that_are_no_language_models(folder: Path) -> None:

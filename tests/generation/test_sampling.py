@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from verax.generation.sampling import (
     candidates,
     exponential,
     log_probability,
+    logarithm,
     next_token,
     random_word,
     weights,
@@ -68,6 +70,16 @@ def test_exponentials_have_the_bits_that_kernels_promise() -> None:
     x = np.concatenate([np.random.default_rng(2).uniform(-29, 0, 5000), [0.0, -28.5, -1e-300]])
     assert exponential(x).tobytes() == exp_d(NumpyArith(), x).tobytes()
     assert np.rint(math.exp(LOWEST) * ONE) == 0
+
+
+def test_logarithms_are_within_four_units_of_the_last_place() -> None:
+    random = np.random.default_rng(2)
+    values = np.concatenate([np.exp(random.uniform(-3, 20, 900)), 1 + random.uniform(0, 1e-3, 90)])
+    with mpmath.workprec(120):
+        for x in values.tolist():
+            exact = mpmath.log(x)
+            assert abs(logarithm(x) - exact) <= 4 * math.ulp(float(exact)), x
+    assert logarithm(1.0) == 0
 
 
 def test_a_log_probability_is_within_its_bound() -> None:

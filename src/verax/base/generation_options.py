@@ -42,7 +42,7 @@ class SamplingOptions:
         if self.temperature is not None:
             is_temperature = math.isfinite(self.temperature) and self.temperature >= 0
             require_sound(is_temperature, "temperature", self.temperature, "0 or more")
-        require_sound(self.top_k >= 0, "top_k", self.top_k, "0 or more")
+        require_sound(_is_count(self.top_k, 0), "top_k", self.top_k, "a whole number, 0 or more")
         require_sound(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
         if self.seed is not None:
             require_seed(self.seed)
@@ -84,4 +84,9 @@ class CacheOptions:
     def __post_init__(self) -> None:
         for name in ("room", "chunk"):
             value = getattr(self, name)
-            require_sound(value is None or value >= 1, name, value, "1 or more")
+            is_sound = value is None or _is_count(value, 1)
+            require_sound(is_sound, name, value, "a whole number, 1 or more")
+
+
+def _is_count(value: object, minimum: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum

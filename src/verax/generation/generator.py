@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
@@ -169,7 +169,7 @@ class Generator(OneLine):
         than there is room for.
         """
         rows = self._prompts(prompts)
-        ends = self.stop if stop is None else tuple(stop)
+        ends = self.stop if stop is None else _ends(stop)
         generation = Generation(
             sum(map(len, rows)), [[] for _ in rows], [[] for _ in rows], ["length"] * len(rows)
         )
@@ -204,8 +204,8 @@ class Generator(OneLine):
         rows = self._prompts(prompts)
         options = changed(sampling or SamplingOptions(), keywords)
         longest = max(map(len, rows))
-        if tokens < 1:
-            raise UsageError(f"{tokens} tokens are asked for", next_step="ask for 1 or more")
+        if not _is_whole(tokens) or tokens < 1:
+            raise UsageError(f"{tokens!r} tokens are asked for", next_step="ask for 1 or more")
         if self.room is not None and longest + tokens > self.room:
             raise UsageError(
                 f"a prompt of {longest} tokens and {tokens} more do not fit into the model's room "
@@ -213,7 +213,7 @@ class Generator(OneLine):
                 next_step="ask for fewer, shorten the prompt, or give room=... if the model was "
                 "trained for more",
             )
-        ends = frozenset(self.stop if stop is None else stop)
+        ends = frozenset(self.stop if stop is None else _ends(stop))
         return self._steps(rows, tokens, ends, options)
 
     def prepare(self, prompts: Prompts, tokens: int = 64) -> None:
@@ -299,17 +299,13 @@ class Generator(OneLine):
 
     def _prompts(self, prompts: Prompts) -> list[list[int]]:
         """Prompts as lists. Raises `UsageError`, or `InputError` for what is no token id."""
-        listed = prompts.tolist() if isinstance(prompts, np.ndarray) else list(prompts)
-        rows = [listed] if listed and not isinstance(listed[0], Sequence) else listed
+        listed = _listed(prompts, "the prompts")
+        is_one = not listed or all(map(_is_whole, listed))
         checked = []
-        for index, row in enumerate(rows):
-            ids = row.tolist() if isinstance(row, np.ndarray) else list(row)
-            if not all(isinstance(i, int | np.integer) and not isinstance(i, bool) for i in ids):
-                raise InputError(
-                    "a prompt is a list of token ids, whole numbers",
-                    place=f"prompt {index}",
-                    next_step="tokenize text first, with the model's own tokenizer",
-                )
+        for index, row in enumerate([listed] if is_one else listed):
+            ids = _listed(row, f"prompt {index}")
+            if not all(map(_is_whole, ids)):
+                raise _no_ids(f"prompt {index}")
             strange = [i for i in ids if not 0 <= i < self.vocabulary]
             if strange:
                 raise UsageError(
@@ -321,3 +317,31 @@ class Generator(OneLine):
         if not checked or not all(checked):
             raise UsageError("a prompt is empty", next_step="begin with the model's first token")
         return checked
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _listed(values: Any, place: str) -> list[Any]:
+    """The elements of a sequence, an array or a tensor. Raises `InputError` for anything else."""
+    values = values.tolist() if hasattr(values, "tolist") else values
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise _no_ids(place)
+    return list(values)
+
+
+def _no_ids(place: str) -> InputError:
+    return InputError(
+        "a prompt is a list of token ids, whole numbers",
+        place=place,
+        next_step="tokenize text first, with the model's own tokenizer",
+    )
+
+
+def _ends(stop: Any) -> tuple[int, ...]:
+    """Ids that end a sequence. Raises `UsageError` for what is no list of them."""
+    ids = list(stop) if isinstance(stop, Iterable) and not isinstance(stop, str | bytes) else [""]
+    if not all(map(_is_whole, ids)):
+        raise UsageError(f"stop is {stop!r}", next_step="give a list of token ids: stop=[2]")
+    return tuple(int(i) for i in ids)

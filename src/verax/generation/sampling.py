@@ -22,40 +22,61 @@ import numpy as np
 
 from verax.base.errors import InputError
 from verax.base.generation_options import SamplingOptions
-from verax.numerics.arith_numpy import NumpyArith
-from verax.numerics.functions_double import log_d
 
 ONE = 1 << 40
 """The weight of the likeliest token; 2**22 tokens have a sum below 2**63."""
 LOWEST = -28.5
 """What lies further below the likeliest has the weight 0."""
 LOG2_E, LN_2, ROUND = math.log2(math.e), math.log(2.0), 1.5 * 2.0**52
+ODD = tuple(range(25, 0, -2))
+"""Of the terms of artanh's series, the smallest term first."""
+FRACTION_BITS = 52
+"""Of a float64: its exponent is above them."""
 FACTORS = tuple(1.0 / math.factorial(k) for k in reversed(range(12)))
-_ARITH = NumpyArith()
 
 
 def exponential(x: np.ndarray) -> np.ndarray:
     """exp(x) of float64 [n] within -30 .. 0: the bits of `functions_double.exp_d`, by NumPy's
     operations, each of which rounds once."""
-    shifted = x * LOG2_E + ROUND
+    shifted = x * LOG2_E
+    shifted += ROUND
     exponent = shifted - ROUND
     remainder = x - exponent * LN_2
     series = np.full_like(x, FACTORS[0])
     for factor in FACTORS[1:]:
-        series = series * remainder + factor
-    return np.ldexp(series, exponent.astype(np.int64))
+        series *= remainder
+        series += factor
+    scaled = exponent.astype(np.int64) << FRACTION_BITS
+    scaled += series.view(np.int64)
+    return scaled.view(np.float64)
 
 
 def weights(logits: np.ndarray, temperature: float) -> np.ndarray:
     """Probabilities as multiples of that of the likeliest: int64 [n], `ONE` at most. logits: [n]
     of floats, none of them NaN and the largest finite; temperature: above 0."""
-    wide = logits.astype(np.float64)
+    below = logits.astype(np.float64)
     with np.errstate(over="ignore", under="ignore"):
-        below = (wide - wide.max()) / np.float64(temperature)
-    likely = np.flatnonzero(below > LOWEST)
-    result = np.zeros(logits.size, np.int64)
-    result[likely] = np.rint(exponential(below[likely]) * np.float64(ONE)).astype(np.int64)
+        below -= below.max()
+        below /= np.float64(temperature)
+    unlikely = below <= LOWEST
+    scaled = exponential(np.maximum(below, LOWEST, out=below))
+    scaled *= np.float64(ONE)
+    result = np.rint(scaled, out=scaled).astype(np.int64)
+    result[unlikely] = 0
     return result
+
+
+def logarithm(x: float) -> float:
+    """log(x) of a positive normal number within 4 units of the last place, by single operations of
+    float64: k log(2) + 2 artanh((m - 1) / (m + 1)) for x = 2**k m, m from sqrt(1/2) to sqrt(2)."""
+    fraction, exponent = math.frexp(x)
+    if fraction < math.sqrt(0.5):
+        fraction, exponent = 2.0 * fraction, exponent - 1
+    ratio = (fraction - 1.0) / (fraction + 1.0)
+    square, series = ratio * ratio, 0.0
+    for odd in ODD:
+        series = series * square + 1.0 / odd
+    return exponent * LN_2 + 2.0 * ratio * series
 
 
 def log_probability(logits: np.ndarray, token: int) -> float:
@@ -63,9 +84,8 @@ def log_probability(logits: np.ndarray, token: int) -> float:
 
     It is the same number on every machine, and within n 2**-41 of the exact one.
     """
-    wide = logits.astype(np.float64)
-    total = np.array(int(weights(logits, 1.0).sum()) / ONE)
-    return float((wide[token] - wide.max()) - log_d(_ARITH, total))
+    total = int(weights(logits, 1.0).sum()) / ONE
+    return float(logits[token]) - float(logits.max()) - logarithm(total)
 
 
 def candidates(logits: np.ndarray, count: int) -> np.ndarray:
