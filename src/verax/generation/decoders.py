@@ -241,8 +241,8 @@ class DecoderSignature:
 
     def of_fixed_room(self, batch: int, room: int) -> Graph:
         """The network for so many sequences and caches of this room; the mask is of all of it."""
-        known = {"batch": batch, "past": room}
-        sizes = {name: substitute(size, known) for name, size in self.sizes.items()}
+        constants = {"batch": batch, "past": room}
+        sizes = {name: substitute(size, constants) for name, size in self.sizes.items()}
         sizes[str(self.original.types[self.mask].dims[1])] = room
         return specialize(self.original, sizes)
 

@@ -323,18 +323,18 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def _listed(values: Any, place: str) -> list[Any]:
+def _listed(values: Any, location: str) -> list[Any]:
     """The elements of a sequence, an array or a tensor. Raises `InputError` for anything else."""
     values = values.tolist() if hasattr(values, "tolist") else values
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise _no_ids(place)
+        raise _no_ids(location)
     return list(values)
 
 
-def _no_ids(place: str) -> InputError:
+def _no_ids(location: str) -> InputError:
     return InputError(
         "a prompt is a list of token ids, whole numbers",
-        place=place,
+        place=location,
         next_step="tokenize text first, with the model's own tokenizer",
     )
 
