@@ -151,7 +151,10 @@ def make(folder: Path, layers: int, width: int) -> None:
     torch.manual_seed(SEED)
     weights = folder / "weights"
     sizes = {"num_hidden_layers": layers, "hidden_size": width, "tie_word_embeddings": False}
-    sizes |= {"num_attention_heads": width // HEAD, "intermediate_size": width * 38 // 7}
+    sizes |= {
+        "num_attention_heads": width // HEAD,
+        "intermediate_size": width * 38 // 7 // HEAD * HEAD,
+    }
     config = transformers.Qwen2Config(**CONFIG, **sizes)
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(weights)
     words = {chr(0x4E00 + i): i for i in range(CONFIG["vocab_size"] - 1)} | {"?": 31_999}
