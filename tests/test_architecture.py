@@ -133,6 +133,9 @@ ALLOWED: dict[str, set[str]] = {
     "by_value": {"judge", "runners.passes", "records.bisection", "ir", "base"},
     "gating": {"api", "compiling", "frontends.model", "judge", "records", "ir", "base"},
     "recording": {"api", "compiling", "loading", "runners", "ir", "base"},
+    "generation": {
+        *("compiling", "compiler.executable", "loading", "frontends.model", "ir", "base"),
+    },
     "tuning": {"api", "compiling", "compiler", "judge.inputs", "records", "ir", "base"},
     "exchanged": {"compiler", "judge", "runners", "reference", "records", "ir", "base"},
     "torch": {
@@ -190,7 +193,7 @@ ALLOWED: dict[str, set[str]] = {
             "frontends",
             "judge",
         ),
-        *("verified_conversion", "evaluation", "tuning", "hunt", "gating"),
+        *("verified_conversion", "evaluation", "tuning", "hunt", "gating", "generation"),
         *("runners", "reference", "records", "ops", "ir", "base", "campaign", "replay", ""),
     },
     "": {

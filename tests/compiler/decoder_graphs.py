@@ -16,9 +16,11 @@ CACHES = {
 }
 
 
-def decoder(attention: str, room: str | int = "past_length") -> onnx.ModelProto:
-    """Token ids [1, tokens] to logits. attention: "grouped" (GroupQueryAttention with rotations,
-    and a mask [1, total] from which the numbers of tokens are computed), "many"
+def decoder(
+    attention: str, room: str | int = "past_length", batch: str | int = 1
+) -> onnx.ModelProto:
+    """Token ids [batch, tokens] to logits. attention: "grouped" (GroupQueryAttention with
+    rotations, and a mask [batch, total] from which the numbers of tokens are computed), "many"
     (MultiHeadAttention), or "scattered" (TensorScatter at `first`, attention in parts over all of
     the room)."""
     random = np.random.default_rng(41)
@@ -69,12 +71,12 @@ def decoder(attention: str, room: str | int = "past_length") -> onnx.ModelProto:
         add("Add", [f"x{i}", f"m{i}"], [f"x{i + 1}"])
     add("MatMul", [f"x{LAYERS}", float_weight("head", width, VOCABULARY)], ["logits"])
     value = helper.make_tensor_value_info
-    inputs = [value("input_ids", TensorProto.INT64, [1, "tokens"])]
+    inputs = [value("input_ids", TensorProto.INT64, [batch, "tokens"])]
     if attention == "grouped":
-        inputs.append(value("attention_mask", TensorProto.INT64, [1, "total"]))
+        inputs.append(value("attention_mask", TensorProto.INT64, [batch, "total"]))
     if attention == "scattered":
         inputs.append(value("first", TensorProto.INT64, [1]))
-    cache = [1, heads, room, FEATURES]
+    cache = [batch, heads, room, FEATURES]
     inputs += [value(name, TensorProto.FLOAT, cache) for name in CACHES]
     outputs = ["logits", *CACHES.values()]
     graph = helper.make_graph(

@@ -182,6 +182,22 @@ def scalar(b: Builder, value: float, dtype: str = "float32") -> str:
     return b.constant(np.array(value, dtype))
 
 
+def by_roots(b: Builder, x: str) -> list[str]:
+    """As PyTorch's exporter writes attention: keys are transposed as matrices, then scaled."""
+    root = scalar(b, 0.75, "float32")
+    flat = add(b, "Reshape", add(b, "Exp", x), b.constant(np.array([6, 9, 7])))
+    turned = add(b, "Transpose", flat, perm=(0, 2, 1))
+    keys = add(b, "Reshape", turned, b.constant(np.array([2, 3, 7, 9])))
+    queries = add(b, "Mul", add(b, "Tanh", x), root)
+    shares = add(b, "Softmax", add(b, "MatMul", queries, add(b, "Mul", keys, root)), axis=3)
+    return [add(b, "MatMul", shares, x)]
+
+
+def scaled_queries(b: Builder, x: str) -> list[str]:
+    queries = add(b, "Mul", add(b, "Tanh", x), scalar(b, 0.75, "float32"))
+    return [add(b, "Attention", queries, x, x)]
+
+
 def as_bytes(b: Builder, x: str, scale: float = 0.03, zero: int = 113) -> str:
     return add(b, "QuantizeLinear", x, scalar(b, scale), scalar(b, zero, "uint8"))
 
@@ -308,6 +324,8 @@ SHOWN: dict[str, tuple[Callable[[Builder, str], Sequence[str]], Look]] = {
                         lambda exe: kinds(exe) == ["Swish"]),
     "recognize_lp_norm": (unit_length, lambda exe: kinds(exe) == ["LpNormalization"]),
     "recognize_attention": (attended, lambda exe: kinds(exe) == ["Tanh", "Exp", "Attention"]),
+    "hoist_scales": (by_roots, lambda exe: "Attention" in kinds(exe)),
+    "fold_attention_scales": (scaled_queries, lambda exe: kinds(exe) == ["Tanh", "Attention"]),
     "recognize_softmax": (exponentials, lambda exe: kinds(exe) == ["Softmax"]),
     "split_einsum": (three_factors, lambda exe: kinds(exe) == ["Einsum", "Einsum"]),
     "fold_scales": (normed, lambda exe: kinds(exe) == ["Conv", "Add"]),

@@ -18,8 +18,10 @@ import pytest
 from tests.faults import quantised_twins
 
 from verax.base.settings import Settings
+from verax.compiler.passes import fold_attention_scales as attention_scales
 from verax.compiler.passes import fold_constants as constants
 from verax.compiler.passes import fold_pads as pads
+from verax.compiler.passes import hoist_scales as hoisting
 from verax.compiler.passes import recognize_attention as attention
 from verax.compiler.passes import reduce_strength as strength
 from verax.compiler.passes import share_constants as sharing
@@ -34,7 +36,7 @@ from verax.compiler.passes.choose_winograd import choose_winograd
 from verax.compiler.passes.fold_scales import _Backward, fold_scales
 from verax.compiler.passes.trim_kernels import trim_kernels
 from verax.compiler.pipeline import levels
-from verax.ir.graph import Builder, Graph
+from verax.ir.graph import Builder, Graph, Node
 from verax.ir.operator import REGISTRY
 from verax.ir.rewrite import Rewriter
 from verax.ir.types import TensorType
@@ -489,6 +491,45 @@ def attended() -> Graph:
     return s.graph(s.add("MatMul", s.add("Softmax", scores), s.add("Cos", s.x)))
 
 
+# --- hoist_scales: keys whose features differ between products
+
+
+def any_matrices(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Transpose keys as if their heads were whole, whatever was made of them."""
+    with patch.object(hoisting, "_is_transposed", lambda source, matrices, result: True):
+        return hoisting.hoist_scales(graph, limit)
+
+
+def rows_of_all_heads() -> Graph:
+    """Keys [2, 3, 9, 7], transposed as two matrices of the rows of all three heads."""
+    s = Sketch()
+    flat = s.add("Reshape", s.add("Sin", s.x), s.array(2, 27, 7, dtype=np.int64))
+    turned = s.add("Transpose", flat, perm=(0, 2, 1))
+    keys = s.add("Reshape", turned, s.array(2, 3, 7, 9, dtype=np.int64))
+    root = s.b.constant(np.array(0.75, np.float32))
+    return s.graph(s.add("Softmax", s.add("MatMul", s.x, s.add("Mul", keys, root))))
+
+
+# --- fold_attention_scales: the scale of queries is forgotten
+
+
+def forgotten_scale(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    scaled = attention_scales._scaled
+
+    def unscaled(graph: Graph, attention: Node, index: int) -> tuple[str, float] | None:
+        found = scaled(graph, attention, index)
+        return None if found is None else (found[0], 1.0)
+
+    with patch.object(attention_scales, "_scaled", unscaled):
+        return attention_scales.fold_attention_scales(graph, limit)
+
+
+def scaled_queries() -> Graph:
+    s = Sketch()
+    queries = s.add("Mul", s.add("Tanh", s.x), s.b.constant(np.array(0.6, np.float32)))
+    return s.graph(s.add("Attention", queries, s.x, s.add("Cos", s.x)))
+
+
 TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("fold_constants", halved_constants, exponentials, ""),
     ("remove_identity", casts_that_come_back, whole_numbers, ""),
@@ -505,6 +546,8 @@ TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("fold_scales", any_fill, filled, ""),
     ("split_einsum", forgets_the_others, three_factors, ""),
     ("recognize_attention", any_divisor, attended, BITS),
+    ("hoist_scales", any_matrices, rows_of_all_heads, ""),
+    ("fold_attention_scales", forgotten_scale, scaled_queries, ""),
     ("choose_winograd", equal_pads, wide, ""),
     ("choose_winograd", next_groups, wide_groups, ""),
     ("choose_strassen", other_half, large, ""),

@@ -24,6 +24,7 @@ COMMANDS = {
     "result.",
     "compile": "Compile a model to one file that runs without the model.",
     "run": "Run a model or a compiled .vx program; inputs that are not given are drawn.",
+    "generate": "Continue a prompt of token ids with a language model, and say how fast.",
     "check": "Judge a subject's numbers against the float64 meaning of a model.",
     "bisect": "Find the guilty nodes of a subject, their causes, and the optimization that "
     "brought them.",

@@ -428,10 +428,10 @@ class Executable(StatefulExecutable):
 
 
 def leaves_symbols_open(graph: Graph) -> bool:
-    """Whether sizes of symbols are all that the inputs leave open, and those of state are known."""
-    names = graph.symbols()
-    dims = (d for v in graph.inputs for d in graph.types[v].dims)
-    are_symbols = all(isinstance(d, int) or str(d) in names for d in dims)
+    """Whether sizes of symbols are all that the inputs leave open, each of them the size of some
+    axis, and those of state are known."""
+    dims = {str(d) for v in graph.inputs for d in graph.types[v].dims}
+    are_symbols = all(name in dims for name in graph.symbols())
     is_state = all(v in graph.initial and graph.types[v].is_static for v in graph.updates)
     return are_symbols and is_state and not shape_defining_inputs(graph)
 

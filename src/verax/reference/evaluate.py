@@ -134,6 +134,7 @@ def bind_symbols(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, in
         if name not in input_names:
             raise InputError(f"the model has no input {name!r}", next_step=f"it takes {expected}")
     sizes: dict[str, int] = {}
+    computed: list[tuple[str, int, int]] = []  # sizes that follow from those of symbols
     for name in graph.inputs:
         if name not in inputs:
             raise InputError(f"the input {name!r} is missing", next_step=f"it takes {expected}")
@@ -154,13 +155,25 @@ def bind_symbols(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, in
                 continue
             names = TensorType(declared.dtype, (dim,)).symbols()
             bound_size = sizes.setdefault(str(dim), size) if str(dim) in names else None
-            fixed = TensorType(declared.dtype, (dim,)).substitute(sizes)
-            if (bound_size is not None and bound_size != size) or (
-                bound_size is None and fixed.is_static and fixed.shape[0] != size
-            ):
-                raise InputError(
-                    f"axis {axis} has size {size}, the model takes {dim}"
-                    + (f" = {bound_size}" if bound_size is not None else ""),
-                    place=f"input {name!r} of shape {array.shape}",
-                )
+            if bound_size is None:
+                computed.append((name, axis, size))
+            elif bound_size != size:
+                raise _wrong_size(graph, name, axis, array.shape, bound_size)
+    for name, axis, size in computed:
+        declared = graph.types[name]
+        fixed = TensorType(declared.dtype, (declared.dims[axis],)).substitute(sizes)
+        if fixed.is_static and fixed.shape[0] != size:
+            dim_size = None if declared.is_static else fixed.shape[0]
+            raise _wrong_size(graph, name, axis, np.shape(inputs[name]), dim_size)
     return sizes
+
+
+def _wrong_size(
+    graph: Graph, name: str, axis: int, shape: tuple[int, ...], expected: int | None
+) -> InputError:
+    dim = graph.types[name].dims[axis]
+    size = "" if expected is None or dim == expected else f" = {expected}"
+    return InputError(
+        f"axis {axis} has size {shape[axis]}, the model takes {dim}{size}",
+        place=f"input {name!r} of shape {shape}",
+    )

@@ -49,6 +49,22 @@ class _Written(ndarray):  # type: ignore[type-arg]
     from which another program of the network may go on; users get copies."""
 
 
+def owned(array: ndarray) -> ndarray:
+    """A value of the state that no further run changes: itself if it is written in place, of which
+    whoever holds it decides."""
+    return array if type(array) is _Written else np.array(array)
+
+
+def writable(array: ndarray) -> ndarray:
+    """A buffer that may be written in place: `array` if it is one, or a copy of it."""
+    if type(array) is _Written:
+        return array
+    (buffer,) = _arrays([("", array.shape, array.dtype)]).values()
+    if array.any():  # pages of zeros are not touched
+        buffer[...] = array
+    return buffer.view(_Written)
+
+
 class StateBuffers:
     """Two sets of state buffers, with which one caller at a time runs `program`.
 

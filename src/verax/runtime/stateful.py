@@ -19,6 +19,7 @@ from verax.base.errors import InputError
 from verax.base.forks import renew_in_child
 from verax.base.printing import OneLine
 from verax.base.tensors import named_inputs
+from verax.runtime.state_buffers import owned, writable
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -120,6 +121,19 @@ class StatefulExecutable(OneLine, ABC):
         with self._run_lock:
             copies = {v: np.array(a) for v, a in self._checked_state(values).items()}
             self._state = {**self._state, **copies}
+
+    def exchange_state(self, state: Arrays) -> dict[str, np.ndarray]:
+        """Go on from `state` and give the state so far. Nothing that is written in place is copied:
+        buffers of the one belong to the executable now, those of the other to the caller.
+
+        state: what this method gave before, or arrays, which are copied; what it lacks has its
+        initial value. Raises `InputError` when something does not fit.
+        """
+        checked = self._checked_state(state)
+        with self._run_lock:
+            former = {v: owned(a) for v, a in self._state.items()}
+            self._state = {v: writable(checked.get(v, a)) for v, a in self._initial.items()}
+        return former
 
     def reset(self) -> None:
         """Restore the initial values of the state."""

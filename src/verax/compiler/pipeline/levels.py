@@ -15,9 +15,11 @@ from verax.compiler.passes.choose_bfloat16 import choose_bfloat16
 from verax.compiler.passes.choose_strassen import choose_strassen
 from verax.compiler.passes.choose_winograd import choose_winograd
 from verax.compiler.passes.flatten_windows import flatten_windows
+from verax.compiler.passes.fold_attention_scales import fold_attention_scales
 from verax.compiler.passes.fold_constants import fold_constants
 from verax.compiler.passes.fold_pads import fold_pads
 from verax.compiler.passes.fold_scales import fold_scales
+from verax.compiler.passes.hoist_scales import hoist_scales
 from verax.compiler.passes.integer_products import integer_products
 from verax.compiler.passes.join_roundings import join_roundings
 from verax.compiler.passes.merge_common import merge_common
@@ -71,6 +73,7 @@ PIPELINE: tuple[Pass, ...] = (
         PassClass.exact,
         after=("fold_constants", "remove_identity", "tokens_as_images"),
     ),
+    Pass(hoist_scales, PassClass.exact, after=SIMPLE),
     Pass(
         fold_pads,
         PassClass.exact,
@@ -92,7 +95,15 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         recognize_attention,
         PassClass.exact,
-        after=(*SIMPLE, "reduce_strength", "recognize_softmax", "fold_scales", "merge_linear"),
+        after=(
+            *(*SIMPLE, "reduce_strength", "recognize_softmax", "fold_scales", "merge_linear"),
+            "hoist_scales",
+        ),
+    ),
+    Pass(
+        fold_attention_scales,
+        PassClass.reassociates,
+        after=("fold_scales", "recognize_attention"),
     ),
     Pass(
         choose_winograd,
