@@ -79,15 +79,21 @@ class Compiled(Executable):
         )
 
     def save(
-        self, path: str | os.PathLike[str], *, sign: str | os.PathLike[str] | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        sign: str | os.PathLike[str] | None = None,
+        sizes: Mapping[str, int] | None = None,
     ) -> None:
         """Write the program used last to a .vx file, which `load` reads without the model.
 
-        sign: a PEM file with the Ed25519 private key to sign it with (see `runtime.signature`).
+        sizes: of all open sizes by name: in its place the program for many sizes is written that
+        is made for these, and serves all that decide alike (`docs/changing_sizes.md`). sign: a PEM
+        file with the Ed25519 private key to sign it with (see `runtime.signature`).
         Raises `InputError` when shapes are symbolic and nothing was run yet, `UsageError` when
         the file cannot be written or there is no such key.
         """
-        save(self, path, sign, self.options)
+        save(self, path, sign, self.options, sizes)
 
 
 def model_of(network: Network, inputs: Any = None) -> Model | Graph:
