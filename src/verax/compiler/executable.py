@@ -20,7 +20,7 @@ import numpy as np
 from verax.base import memory
 from verax.base.arrays import as_arrays
 from verax.base.deprecation import renamed_property
-from verax.base.errors import InputError
+from verax.base.errors import GraphError, InputError
 from verax.base.lazy import deferred
 from verax.base.notebooks import of_text
 from verax.base.tensors import named_inputs
@@ -383,15 +383,18 @@ class Executable(StatefulExecutable):
         served = self._open.serving(by_name) if may_open else None
         if served is not None:
             return _Bound(*served)
-        graph = self._at(shapes, values)
-        look = may_open and not self._counts
-        cached = self.specializer.cached_program(graph, values) if look else None
-        if may_open and cached is None:
-            program = self._open.make(by_name)
-            if program is not None:
-                return _Bound(*program)
-            self._can_be_open = self._open.is_possible
-        bound = _Bound(cached or self.specializer.specialize(graph, values))
+        try:
+            graph = self._at(shapes, values)
+            look = may_open and not self._counts
+            cached = self.specializer.cached_program(graph, values) if look else None
+            if may_open and cached is None:
+                program = self._open.make(by_name)
+                if program is not None:
+                    return _Bound(*program)
+                self._can_be_open = self._open.is_possible
+            bound = _Bound(cached or self.specializer.specialize(graph, values))
+        except GraphError as error:
+            raise _of_sizes(error, by_name) from error
         self._keep(key, bound)
         return bound
 
@@ -425,6 +428,16 @@ class Executable(StatefulExecutable):
                 "more)",
                 stacklevel=6,
             )
+
+
+def _of_sizes(error: GraphError, sizes: Mapping[str, int]) -> GraphError:
+    """The error of a node that inputs of these sizes do not fit, saying which they are."""
+    if not sizes:
+        return error
+    listed = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+    stated = f"the inputs' sizes are {listed}"
+    steps = (error.next_step, stated) if error.next_step else (stated,)
+    return type(error)(error.cause, place=error.place or "", next_step="; ".join(steps))
 
 
 def leaves_symbols_open(graph: Graph) -> bool:

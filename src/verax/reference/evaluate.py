@@ -11,6 +11,7 @@ import numpy as np
 from verax.base.errors import InputError, VeraxError
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, as_tuple
+from verax.ir.printer import bounds_text
 from verax.ir.types import DType, TensorType
 from verax.reference.sizes import require_memory
 
@@ -125,7 +126,7 @@ def bind_symbols(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, in
     """Check inputs against the declared types; returns the sizes of symbols.
 
     State may be left out. Raises `InputError` naming the input that is missing, unknown or of
-    another type.
+    another type, or has a size outside of the bounds stated of its symbol.
     """
     inputs = {**graph.initial, **inputs}
     expected = ", ".join(f"{v}: {graph.types[v]}" for v in graph.inputs)
@@ -134,6 +135,7 @@ def bind_symbols(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, in
         if name not in input_names:
             raise InputError(f"the model has no input {name!r}", next_step=f"it takes {expected}")
     sizes: dict[str, int] = {}
+    first: dict[str, str] = {}
     for name in graph.inputs:
         if name not in inputs:
             raise InputError(f"the input {name!r} is missing", next_step=f"it takes {expected}")
@@ -153,14 +155,38 @@ def bind_symbols(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, in
             if dim == size:
                 continue
             names = TensorType(declared.dtype, (dim,)).symbols()
-            bound_size = sizes.setdefault(str(dim), size) if str(dim) in names else None
+            bound_size = None
+            if str(dim) in names:
+                bound_size = sizes.setdefault(str(dim), size)
+                axis_name = first.setdefault(str(dim), f"axis {axis} of {name!r}")
+                _require_within(graph, str(dim), size, name, axis)
             fixed = TensorType(declared.dtype, (dim,)).substitute(sizes)
             if (bound_size is not None and bound_size != size) or (
                 bound_size is None and fixed.is_static and fixed.shape[0] != size
             ):
                 raise InputError(
                     f"axis {axis} has size {size}, the model takes {dim}"
-                    + (f" = {bound_size}" if bound_size is not None else ""),
+                    + (
+                        f" = {bound_size}, the size of {axis_name}"
+                        if bound_size is not None
+                        else f" = {fixed.shape[0]}"
+                        if names
+                        else ""
+                    ),
                     place=f"input {name!r} of shape {array.shape}",
                 )
     return sizes
+
+
+def _require_within(graph: Graph, symbol: str, size: int, name: str, axis: int) -> None:
+    """Raise `InputError` for a size outside of the bounds that are stated of a symbol."""
+    bounds = graph.bounds.get(symbol)
+    if bounds is None:
+        return
+    low, high = bounds
+    if size < low or (high is not None and size > high):
+        raise InputError(
+            f"axis {axis} has size {size}; {symbol} is stated to be {bounds_text(bounds)}",
+            place=f"input {name!r}",
+            next_step="give an input within the bounds, or load the model with others",
+        )
