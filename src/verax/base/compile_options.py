@@ -98,8 +98,8 @@ class CompilationOptions:
     checked: bool = option(False, "Verify the graph around every pass.", COMPILING, "--checked")
     memory: int | str = option(
         0,
-        "The most that one value, or the program's buffers, may take: 8G, 512M; by default "
-        "VERAX_MEMORY, or most of what is free.",
+        "The most that one value, or the buffers of all programs that are held, may take: 8G, "
+        "512M; by default VERAX_MEMORY, or most of what is free, for each of them.",
         COMPILING,
         metavar="SIZE",
     )
