@@ -55,8 +55,7 @@ class StatedSizes:
         for name, shape in (fixed or {}).items():
             self._read_input(name, tuple(shape))
         for name, stated in shapes.items():
-            is_array = isinstance(stated, np.ndarray) and stated.ndim == 1
-            self._read(name, tuple(stated.tolist()) if is_array else stated)
+            self._read(name, _as_tuple(stated))
         self._resolve_names()
 
     def key_of(self, name: str, axis: int) -> str:
@@ -216,6 +215,11 @@ def stated_rank(stated: Any) -> int | None:
 def _first(names: Sequence[str]) -> list[str]:
     more = [f"{len(names) - LISTED} more"] if len(names) > LISTED else []
     return [*names[:LISTED], *more]
+
+
+def _as_tuple(stated: Any) -> Any:
+    """A shape for an array of sizes; all else as it is."""
+    return tuple(stated.tolist()) if isinstance(stated, np.ndarray) and stated.ndim else stated
 
 
 def _is_shape(stated: Any) -> bool:
