@@ -106,6 +106,8 @@ def test_programs_of_bounds_are_kept_apart_on_the_disk(tmp_path: Path) -> None:
     for n in (5, 11, 90):
         assert narrow.run({"x": rows(n, n, 7)})["y"].shape == (4, 7)
     wide = compile(sliced({}), TWO, cache=cache)
+    keys = {exe.specializer._open_key(exe.graph, 0) for exe in (narrow, wide)}
+    assert len(keys) == 2, "a program for few sizes takes no number of those for all"
     for n in (3, 5, 2, 200):
         assert wide.run({"x": rows(n, n, 7)})["y"].shape == (min(n, 4), 7)
     found = compile(sliced({"n": (5, 90)}), TWO, cache=ProgramCache(tmp_path))

@@ -17,8 +17,6 @@ from verax.ir.text import parse_graph
 from verax.judge import draw_inputs
 from verax.records.verdict import Kind
 
-RNG = np.random.default_rng(331)
-
 
 def value(name: str, dims: list[Any]) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
@@ -26,7 +24,7 @@ def value(name: str, dims: list[Any]) -> onnx.ValueInfoProto:
 
 def network() -> onnx.ModelProto:
     """[s27, seq len, 20] times a matrix, plus rows [?, 6], and both again in threes."""
-    w = RNG.standard_normal((20, 6)).astype(np.float32)
+    w = np.random.default_rng(331).standard_normal((20, 6)).astype(np.float32)
     nodes = [
         helper.make_node("MatMul", ["ids", "w"], ["m"], name="project"),
         helper.make_node("Add", ["m", "bias"], ["y"], name="shift"),
@@ -127,9 +125,10 @@ def test_an_unknown_name_is_answered_with_all_names_and_their_axes() -> None:
 
 
 def arrays(batch: int, length: int, count: int | None = None) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(332)
     return {
-        "ids": RNG.standard_normal((batch, length, 20)).astype(np.float32),
-        "bias": RNG.standard_normal((length if count is None else count, 6)).astype(np.float32),
+        "ids": rng.standard_normal((batch, length, 20)).astype(np.float32),
+        "bias": rng.standard_normal((length if count is None else count, 6)).astype(np.float32),
     }
 
 

@@ -24,7 +24,7 @@ class Bounded(Protocol):
     def may_be_negative(self) -> bool: ...
 
 
-class Polynomial(Protocol):
+class BoundedDim(Protocol):
     """A dimension that is no number."""
 
     def lowest(self) -> int | None: ...
@@ -32,17 +32,17 @@ class Polynomial(Protocol):
     def highest(self) -> int | None: ...
 
 
-def lowest_of(dim: int | Polynomial) -> int | None:
+def lowest_of(dim: int | BoundedDim) -> int | None:
     """A number that a dimension is never below; None where none is seen."""
     return dim if isinstance(dim, int) else dim.lowest()
 
 
-def highest_of(dim: int | Polynomial) -> int | None:
+def highest_of(dim: int | BoundedDim) -> int | None:
     """A number that a dimension is never above; None where none is seen."""
     return dim if isinstance(dim, int) else dim.highest()
 
 
-def may_be_negative(*sides: int | Polynomial) -> bool:
+def may_be_negative(*sides: int | BoundedDim) -> bool:
     """Whether all of them may be, as n - 1 where n was counted and there may be none."""
     lows = map(lowest_of, sides)
     return is_counted(*sides) and not any(low is not None and low >= 0 for low in lows)
@@ -68,22 +68,26 @@ def lowest_sum(
 
 
 def lowest_quotient(
-    numerator: int | Polynomial, denominator: int | Polynomial, ceiling: bool
+    numerator: int | BoundedDim, denominator: int | BoundedDim, ceiling: bool
 ) -> int:
     """A number that a quotient of sizes, which is never negative, is never below."""
-    low, least, most = lowest_of(numerator), lowest_of(denominator), highest_of(denominator)
+    low, divisor_low, divisor_high = (
+        lowest_of(numerator),
+        lowest_of(denominator),
+        highest_of(denominator),
+    )
     if low is None or low <= 0:
         return 0
-    if least is None or least < 1 or most is None:
+    if divisor_low is None or divisor_low < 1 or divisor_high is None:
         return int(ceiling)
-    return -(-low // most) if ceiling else low // most
+    return -(-low // divisor_high) if ceiling else low // divisor_high
 
 
 def highest_quotient(
-    numerator: int | Polynomial, denominator: int | Polynomial, ceiling: bool
+    numerator: int | BoundedDim, denominator: int | BoundedDim, ceiling: bool
 ) -> int | None:
     """A number that a quotient of sizes is never above; None where none is seen."""
-    high, least = highest_of(numerator), lowest_of(denominator)
-    if high is None or high < 0 or least is None or least < 1:
+    high, divisor_low = highest_of(numerator), lowest_of(denominator)
+    if high is None or high < 0 or divisor_low is None or divisor_low < 1:
         return None
-    return -(-high // least) if ceiling else high // least
+    return -(-high // divisor_low) if ceiling else high // divisor_low

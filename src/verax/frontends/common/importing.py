@@ -37,7 +37,7 @@ from verax.frontends.common.stated_sizes import (
     Bounds,
     Shapes,
     StatedSizes,
-    shown,
+    size_text,
     stated_rank,
     symbol_of,
     within,
@@ -265,13 +265,13 @@ class Importer:
         if not isinstance(size, int):
             self.metadata[f"sizes of {size}"] = _allowed(allowed)
         if isinstance(size, int) and size not in allowed:
-            given = f"size {size} is"
+            message = f"size {size} is"
         elif bounds is not None and not any(within(n, bounds) for n in _ends(allowed, bounds)):
-            given = f"sizes {shown(bounds)} are"
+            message = f"sizes {size_text(bounds)} are"
         else:
             return
         raise UsageError(
-            f"the {given} given for axis {axis}; the file allows {_allowed(allowed)}",
+            f"the {message} given for axis {axis}; the file allows {_allowed(allowed)}",
             place=f"input {name!r}",
         )
 
@@ -440,8 +440,8 @@ def _dim(
         return symbol(symbol_of(stated.names[key], symbol_names))
     expression = None if dim is None else _expression(dim)
     if expression is not None and symbols(expression) <= {*stated.numbers, *symbol_names}:
-        known = {k: symbol(v) for k, v in symbol_names.items()}
-        return substitute(expression, {**known, **stated.numbers})
+        values = {k: symbol(v) for k, v in symbol_names.items()}
+        return substitute(expression, {**values, **stated.numbers})
     return symbol(symbol_of(key, symbol_names))
 
 

@@ -45,12 +45,12 @@ class StatedSizes:
         """Of those that stay open."""
         self._labels = {d for dims in declared.values() for d in dims if isinstance(d, str)}
         self._symbols = self._default_symbols()
-        unknown = [name for name in shapes if not self._is_known(name)]
+        unknown = [name for name in shapes if not self._has_name(name)]
         if unknown:
             raise UnknownNameError(
                 f"the model has no input or dimension {unknown[0]!r}",
                 tuple(unknown),
-                next_step=f"it has {self.known_names()}",
+                next_step=f"it has {self.name_list()}",
             )
         for name, shape in (fixed or {}).items():
             self._read_input(name, tuple(shape))
@@ -63,7 +63,7 @@ class StatedSizes:
         dim = self.declared[name][axis]
         return dim if isinstance(dim, str) else f"{name}.{axis}"
 
-    def known_names(self) -> str:
+    def name_list(self) -> str:
         """The names that sizes can be stated by, for an error."""
         axes = [
             f"{dim} ({name}[{axis}])" if isinstance(dim, str) else f"{name}[{axis}]"
@@ -80,14 +80,14 @@ class StatedSizes:
 
     def _default_symbols(self) -> dict[str, str]:
         """The symbols that dimensions get when nothing is stated, by key."""
-        taken: dict[str, str] = {}
+        symbols: dict[str, str] = {}
         for name, dims in self.declared.items():
             for axis, dim in enumerate(dims):
                 if not isinstance(dim, int):
-                    symbol_of(self.key_of(name, axis), taken)
-        return taken
+                    symbol_of(self.key_of(name, axis), symbols)
+        return symbols
 
-    def _is_known(self, name: str) -> bool:
+    def _has_name(self, name: str) -> bool:
         return (
             name in self.declared
             or name in self._labels
@@ -163,7 +163,7 @@ class StatedSizes:
         read = _read_size(stated, location)
         if read is not None and read != dim:
             raise UsageError(
-                f"{shown(read)} is given, the file has {dim}",
+                f"{size_text(read)} is given, the file has {dim}",
                 place=location,
                 next_step="leave it out, or give None (? on the command line)",
             )
@@ -174,19 +174,19 @@ class StatedSizes:
             low, high = self.bounds.get(key, (0, None))
             before = self.numbers.setdefault(key, read)
             if before != read or read < low or (high is not None and read > high):
-                other = before if before != read else shown((low, high))
-                raise _contradiction(key, other, read, location)
+                earlier = before if before != read else size_text((low, high))
+                raise _contradiction(key, earlier, read, location)
         elif isinstance(read, str):
             before_name = self.names.setdefault(key, read)
             if before_name != read:
                 raise _contradiction(key, before_name, read, location)
         elif read is not None:
-            number = self.numbers.get(key)
-            if number is not None and not within(number, read):
-                raise _contradiction(key, number, shown(read), location)
+            size = self.numbers.get(key)
+            if size is not None and not within(size, read):
+                raise _contradiction(key, size, size_text(read), location)
             before_bounds = self.bounds.setdefault(key, read)
             if before_bounds != read:
-                raise _contradiction(key, shown(before_bounds), shown(read), location)
+                raise _contradiction(key, size_text(before_bounds), size_text(read), location)
 
     def _resolve_names(self) -> None:
         """Give dimensions of one stated name, and the file's own of that name, one number and one
@@ -195,7 +195,9 @@ class StatedSizes:
             for numbers in (self.numbers, self.bounds):
                 values: dict[str, Any] = numbers  # type: ignore[assignment]
                 if key in values and values.setdefault(name, values[key]) != values[key]:
-                    raise _contradiction(name, shown(values[name]), shown(values[key]), "shapes")
+                    raise _contradiction(
+                        name, size_text(values[name]), size_text(values[key]), "shapes"
+                    )
         for key, name in self.names.items():
             if name in self.numbers:
                 self.numbers[key] = self.numbers[name]
@@ -227,7 +229,7 @@ def _is_shape(stated: Any) -> bool:
     return isinstance(stated, Sequence) and not isinstance(stated, str | bytes)
 
 
-def shown(size: Any) -> str:
+def size_text(size: Any) -> str:
     """A size, a name or bounds as `--shape` takes them."""
     if isinstance(size, tuple):
         low, high = size
@@ -235,10 +237,10 @@ def shown(size: Any) -> str:
     return str(size)
 
 
-def within(number: int, bounds: Bounds) -> bool:
-    """True if the number is none that the bounds exclude."""
+def within(size: int, bounds: Bounds) -> bool:
+    """True if the size is none that the bounds exclude."""
     low, high = bounds
-    return low <= number and (high is None or number <= high)
+    return low <= size and (high is None or size <= high)
 
 
 def _contradiction(key: str, first: object, second: object, location: str) -> UsageError:
@@ -260,12 +262,12 @@ def _read_size(stated: Any, location: str) -> int | str | Bounds | None:
     return _read_number(stated, stated, location)
 
 
-def _read_number(number: Any, stated: Any, location: str) -> int:
+def _read_number(value: Any, stated: Any, location: str) -> int:
     try:
-        size = operator.index(number)
+        size = operator.index(value)
     except TypeError as error:
         raise _no_size(stated, location) from error
-    if isinstance(number, bool) or size < 0:
+    if isinstance(value, bool) or size < 0:
         raise _no_size(stated, location)
     return size
 
@@ -289,16 +291,16 @@ def _no_size(stated: object, location: str) -> UsageError:
     )
 
 
-def symbol_of(key: str, taken: dict[str, str]) -> str:
-    """The symbol of a dimension, an identifier of its own, which is entered in `taken` by key."""
-    if key not in taken:
+def symbol_of(key: str, symbols: dict[str, str]) -> str:
+    """The symbol of a dimension, an identifier of its own, which is entered in `symbols` by key."""
+    if key not in symbols:
         plain = re.sub(r"\W", "_", key, flags=re.ASCII).strip("_")
         plain = plain if plain and not plain[0].isdigit() else f"d{plain}"
         if keyword.iskeyword(plain) or plain in ("max", "ceildiv"):
             plain += "_"
         unique, i = plain, 1
-        while unique in taken.values():
+        while unique in symbols.values():
             i += 1
             unique = f"{plain}_{i}"
-        taken[key] = unique
-    return taken[key]
+        symbols[key] = unique
+    return symbols[key]

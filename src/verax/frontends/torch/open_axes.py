@@ -21,12 +21,12 @@ def open_axes_of(
 ) -> dict[str, Any] | None:
     """`dynamic_shapes` of torch.export, by argument of `module.forward`; None where all sizes are
     those of the examples. Raises `UsageError` for an open axis of what is no tensor."""
-    wanted = _open_axes(shapes)
-    if not wanted:
+    requested = _open_axes(shapes)
+    if not requested:
         return None
     torch = optional("torch", "to read torch's own objects")
     arguments = _arguments(module, positional, named)
-    for name, axes in wanted.items():
+    for name, axes in requested.items():
         example = arguments.get(name)
         if not isinstance(example, torch.Tensor):
             raise UsageError(
@@ -41,7 +41,7 @@ def open_axes_of(
                 )
     dynamic, automatic = torch.export.Dim.DYNAMIC, torch.export.Dim.AUTO
     axes_of: dict[str, Any] = dict.fromkeys(arguments)
-    for name, axes in wanted.items():
+    for name, axes in requested.items():
         rank = arguments[name].ndim
         axes_of[name] = (
             {axis % rank: dynamic for axis in axes}
@@ -58,28 +58,28 @@ def unmarked(examples: Any) -> Any:
 
 
 def fixed_axes(error: Exception) -> str:
-    """The axes that torch.export found to be of one size; "" if that is not what it says."""
-    found = dict.fromkeys(FIXED.findall(str(error)))
-    return ", ".join(f"{name}[{axis}] has to be {size}" for name, axis, size in found)
+    """The axes that torch.export says are of one size; "" if it says something else."""
+    axes = dict.fromkeys(FIXED.findall(str(error)))
+    return ", ".join(f"{name}[{axis}] has to be {size}" for name, axis, size in axes)
 
 
 def _open_axes(shapes: Shapes) -> dict[str, list[int]]:
     """Axes by argument that are stated as None, by a name or by bounds; none of an argument that is
     None itself, of which every axis is open that the module can have open."""
-    found: dict[str, list[int]] = {}
+    axes_of_argument: dict[str, list[int]] = {}
     for text, stated in shapes.items():
         if stated is None and BY_AXIS.fullmatch(text) is None:
-            found.setdefault(text, [])
+            axes_of_argument.setdefault(text, [])
             continue
         by_axis = BY_AXIS.fullmatch(text)
         if by_axis is not None:
             if _is_open(stated):
-                found.setdefault(by_axis["input"], []).append(int(by_axis["axis"]))
+                axes_of_argument.setdefault(by_axis["input"], []).append(int(by_axis["axis"]))
         elif isinstance(stated, Sequence) and not isinstance(stated, str):
             axes = [axis for axis, size in enumerate(stated) if _is_open(size)]
             if axes:
-                found.setdefault(text, []).extend(axes)
-    return found
+                axes_of_argument.setdefault(text, []).extend(axes)
+    return axes_of_argument
 
 
 def _is_open(stated: Any) -> bool:
