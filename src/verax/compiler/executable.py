@@ -10,8 +10,6 @@ import contextlib
 import dataclasses
 import threading
 import time
-import warnings
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +18,11 @@ import numpy as np
 from verax.base import memory
 from verax.base.arrays import as_arrays
 from verax.base.deprecation import renamed_property
-from verax.base.errors import InputError, UnsupportedError, UsageError
+from verax.base.errors import GraphError, InputError, UnsupportedError, UsageError
 from verax.base.lazy import deferred
 from verax.base.notebooks import of_text
 from verax.base.tensors import named_inputs
+from verax.compiler.held_programs import HeldPrograms
 from verax.compiler.hot_sizes import HotSizes
 from verax.compiler.open_inputs import (
     has_counted_sizes,
@@ -83,8 +82,7 @@ class Executable(StatefulExecutable):
         self.certificate: Certificate | None = None
         self._by_value = shape_defining_inputs(graph)
         self._by_types_alone = not self._by_value and not self.settings.memory
-        self._programs: OrderedDict[tuple[Any, ...], _Bound] = OrderedDict()
-        self._has_dropped = False
+        self._programs: HeldPrograms[_Bound] = HeldPrograms(graph.name, self.settings)
         self._open = OpenPrograms(graph, specializer)
         self._hot = HotSizes()
         self._can_be_open = specializer.opens and leaves_symbols_open(graph)
@@ -198,7 +196,7 @@ class Executable(StatefulExecutable):
         alone = self.specializer.specialize(self._at(shapes, {}), {})
         with self._lock:
             if key not in self._programs:
-                self._keep(key, _Bound(alone))
+                self._programs.hold(key, _Bound(alone))
             return self._programs[key]
 
     def _note_call(self, last: tuple[tuple[Any, ...], _Bound], started: float) -> None:
@@ -386,16 +384,19 @@ class Executable(StatefulExecutable):
         served = self._open.serving(by_name) if may_open else None
         if served is not None:
             return _Bound(*served)
-        graph = self._at(shapes, values)
-        look = may_open and not self._counts
-        cached = self.specializer.cached_program(graph, values) if look else None
-        if may_open and cached is None:
-            program = self._open.make(by_name)
-            if program is not None:
-                return _Bound(*program)
-            self._can_be_open = self._open.is_possible
-        bound = _Bound(cached or self.specializer.specialize(graph, values))
-        self._keep(key, bound)
+        try:
+            graph = self._at(shapes, values)
+            look = may_open and not self._counts
+            cached = self.specializer.cached_program(graph, values) if look else None
+            if may_open and cached is None:
+                program = self._open.make(by_name)
+                if program is not None:
+                    return _Bound(*program)
+                self._can_be_open = self._open.is_possible
+            bound = _Bound(cached or self.specializer.specialize(graph, values))
+        except GraphError as error:
+            raise _of_sizes(error, by_name) from error
+        self._programs.hold(key, bound)
         return bound
 
     def open_program(self, sizes: Mapping[str, int]) -> Specialized:
@@ -432,26 +433,17 @@ class Executable(StatefulExecutable):
             a.tobytes() for a in values.values()
         )
 
-    def _keep(self, key: tuple[Any, ...], bound: _Bound) -> None:
-        """Hold a program for one set of sizes."""
-        self._programs[key] = bound
-        if len(self._programs) > self.settings.programs:
-            self._drop_oldest()
-
     def _at(self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]) -> Graph:
         """The network with these shapes."""
         types = {v: TensorType(self.graph.types[v].dtype, s) for v, s in shapes.items()}
         return reinferred(self.graph, types, values)
 
-    def _drop_oldest(self) -> None:
-        """Drop the program that was used longest ago; warn at the first."""
-        self._programs.popitem(last=False)
-        if not self._has_dropped:
-            self._has_dropped = True
-            warnings.warn(
-                f"{self.graph.name or 'the network'} ran with more than {self.settings.programs} "
-                "sets of input sizes: the program used longest ago is dropped, and made again or "
-                "read from the disk when its sizes come back (compile with programs=... to hold "
-                "more)",
-                stacklevel=6,
-            )
+
+def _of_sizes(error: GraphError, sizes: Mapping[str, int]) -> GraphError:
+    """The error of a node that inputs of these sizes do not fit, saying which they are."""
+    if not sizes:
+        return error
+    listed = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+    stated = f"the inputs' sizes are {listed}"
+    steps = (error.next_step, stated) if error.next_step else (stated,)
+    return type(error)(error.cause, place=error.place or "", next_step="; ".join(steps))
