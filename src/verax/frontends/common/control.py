@@ -9,7 +9,7 @@ kept (`KeptBranch`, `KeptRepeat`) and becomes an operator of the graph (`subgrap
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -152,7 +152,7 @@ class Scope:
     known_value: Callable[[str], np.ndarray | None]
     type: Callable[[str], TensorType]
     fresh: Callable[[str], str]
-    copies: CopyCount = field(default_factory=CopyCount)
+    copies: CopyCount
 
 
 def unfold(node: ForeignNode, scope: Scope) -> list[ForeignNode] | None:

@@ -25,6 +25,7 @@ from verax.frontends.common.context import (
 )
 from verax.frontends.common.control import (
     Control,
+    CopyCount,
     KeptBranch,
     KeptRepeat,
     unfold,
@@ -76,6 +77,8 @@ class Importer:
         self.shapes, self.values = shapes or {}, values or {}
         self.builder = Builder(foreign.name)
         self.ledger = Ledger()
+        self.copies = CopyCount()
+        """Of loops, which all scopes count together."""
         self.metadata = dict(foreign.metadata)
         self.names: dict[str, str] = {}
         self.bounds: dict[str, Bounds] = {}

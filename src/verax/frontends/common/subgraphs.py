@@ -314,4 +314,4 @@ def scope_of(importer: Any) -> Scope:
         type_: TensorType = importer.builder.types[value(name)]
         return type_
 
-    return Scope(known_value, type_of, importer.fresh)
+    return Scope(known_value, type_of, importer.fresh, importer.copies)
