@@ -26,6 +26,7 @@ from verax.base.notebooks import of_text
 from verax.base.tensors import named_inputs
 from verax.compiler.hot_sizes import HotSizes
 from verax.compiler.open_programs import OpenPrograms
+from verax.compiler.plan.counting import counts_size
 from verax.compiler.specialize import Specializer, reference_call
 from verax.compiler.specialized import Specialized
 from verax.ir.deferred import is_decided_by_shapes, reinferred
@@ -43,12 +44,10 @@ from verax.runtime.stateful import Arrays, StatefulExecutable
 if TYPE_CHECKING:
     from verax.compiler.caches import bind_caches
     from verax.compiler.describe.step_times import profile_of
-    from verax.compiler.plan.choice import counts_size
     from verax.records.certificate import Certificate
     from verax.records.profile import Profile
     from verax.records.trace import Trace
 else:
-    counts_size = deferred("verax.compiler.plan.choice:counts_size")
     bind_caches = deferred("verax.compiler.caches:bind_caches")
     profile_of = deferred("verax.compiler.describe.step_times:profile_of")
 
