@@ -108,10 +108,10 @@ def _enough(kernel: int, stride: int, dilation: int, pads: tuple[int, int]) -> i
     first output, or a whole window lies on data, wherever windows begin; and the first one those of
     the output whose window begins there."""
     extent, (begin, end) = (kernel - 1) * dilation, pads
-    whole = extent + stride
+    full = extent + stride
     if begin > extent:
-        return whole
-    return min(whole, max(stride, extent - begin + 1, extent - end + stride))
+        return full
+    return min(full, max(stride, extent - begin + 1, extent - end + stride))
 
 
 def _reached(
