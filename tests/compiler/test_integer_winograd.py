@@ -12,15 +12,17 @@ from hypothesis import strategies as st
 
 from tests.compiler.test_bits import runnable
 from tests.compiler.test_integer_kernels import CHOICES, Network, _behind, holds, integers
+from tests.compiler.test_open_sizes import assert_as_alone, opened
 from verax.base.processor import runs_here
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.place.integer import convolution as lowering
 from verax.compiler.place.integer.winograd import tile_of
 from verax.compiler.plan.ranges import range_of
+from verax.ir.dim import symbol
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
-from verax.ir.types import TensorType
+from verax.ir.types import DType, TensorType
 from verax.numerics import winograd_integers
 
 PLAIN = next((name for name in ("avx512", "avx2") if runs_here(name)), "host")
@@ -262,3 +264,28 @@ def test_a_planted_fault_is_noticed(fault: Any, monkeypatch: pytest.MonkeyPatch)
     COMPILED_KERNELS.forget()
     with fault(), pytest.raises(AssertionError):
         holds(case, settings_)
+
+
+@pytest.mark.parametrize("open_axes", [(0,), (2, 3), (0, 2, 3)])
+def test_one_program_filters_images_of_many_sizes(open_axes: tuple[int, ...]) -> None:
+    """The tile is chosen by the first size: integers are the same by any."""
+    rng = np.random.default_rng(41)
+    b = Builder("bytes")
+    shape, names = (1, 32, 28, 29), {0: "n", 2: "h", 3: "w"}
+    dims = tuple(symbol(names[i]) if i in open_axes else n for i, n in enumerate(shape))
+    x = b.input("x", TensorType(DType.uint8, dims))
+    w = b.constant(integers(rng, "int8", (48, 32, 3, 3), False))
+    zero = b.constant(np.array(113, np.uint8))
+    graph = b.graph([b.add(REGISTRY["ConvInteger"](pads=((1, 1), (1, 1))), [x, w, zero])])
+    first = {names[i]: shape[i] for i in open_axes}
+    program = opened(graph, first, ONE)
+    assert program is not None
+    assert "input transform F(4x4" in str(program.plan)
+    for n, h, width in ((1, 28, 29), (3, 28, 29), (2, 11, 6), (1, 3, 4)):
+        sizes = {s: size for s, size in (("h", h), ("n", n), ("w", width)) if s in first}
+        actual = tuple(sizes.get(names.get(i, ""), size) for i, size in enumerate(shape))
+        if program.open_sizes.serves(tuple(sizes.values())):
+            data = integers(rng, "uint8", actual, True)
+            assert_as_alone(graph, program, sizes, {"x": data}, ONE)
+        else:  # a border out of proportion
+            assert (h, width) == (3, 4), sizes

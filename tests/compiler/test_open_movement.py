@@ -123,3 +123,11 @@ def test_rows_of_any_length_are_added_up(kind: str, axis: int) -> None:
         for r in (False, True)
     ]
     assert_all_served(b.graph(sums))
+
+
+@pytest.mark.parametrize("kind", ["ReduceMax", "ReduceProd"])
+def test_as_many_rows_as_a_multiple_of_four_are_joined(kind: str) -> None:
+    """None is left behind whole fours, however many there are."""
+    b, x = image()
+    joined = b.add(REGISTRY["Concat"](axis=2), [x, x, x, x])
+    assert_all_served(b.graph([b.add(REGISTRY[kind](), [joined, b.constant(np.array([2]))])]))

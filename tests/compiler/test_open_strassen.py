@@ -8,6 +8,7 @@ import pytest
 from tests.compiler.test_open_sizes import assert_as_alone, opened
 from verax.base.settings import Settings
 from verax.compiler.passes.choose_strassen import LIMITS, fewest_rows, gain
+from verax.compiler.passes.choose_winograd import FEWEST_PIXELS
 from verax.ir.dim import symbol
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
@@ -87,3 +88,37 @@ def test_batch_one_is_no_other_program() -> None:
     shapes = {"x": (4, 7, 24), "mask": (1, 7, 24)}
     inputs = {v: rng.standard_normal(shape).astype(np.float32) for v, shape in shapes.items()}
     assert_as_alone(graph, program, {"n": 4, "s": 7}, inputs, OPTIONS)
+
+
+def halved(rng: np.random.Generator) -> Graph:
+    """A 3x3 convolution, and one more behind it at half the resolution."""
+    b = Builder("halved")
+    x = b.input("x", TensorType(DType.float32, (1, 64, symbol("h"), symbol("w"))))
+    conv, pads = REGISTRY["Conv"], ((1, 1), (1, 1))
+    first, second = (
+        b.constant((rng.standard_normal((64, 64, 3, 3)) / 24).astype(np.float32)) for _ in range(2)
+    )
+    a = b.add(conv(pads=pads), [x, first])
+    pool = REGISTRY["MaxPool"](kernel_shape=(2, 2), strides=(2, 2))
+    return b.graph([b.add(conv(pads=pads), [b.add(pool, [a]), second])])
+
+
+def test_layers_of_all_resolutions_change_their_tiles_together() -> None:
+    graph = halved(np.random.default_rng(34))
+    small, large = (opened(graph, {"h": n, "w": n + 1}, OPTIONS) for n in (9, 20))
+    assert small is not None
+    assert large is not None
+    assert "F(4x4" not in str(small.plan)
+    assert "F(2x2" in str(large.plan)
+    programs = [
+        (small.open_sizes.serves((h, w)), large.open_sizes.serves((h, w)))
+        for h in range(4, 41, 4)
+        for w in range(4, 41, 3)
+        if FEWEST_PIXELS[2] <= h * w < 900  # beyond, one band does not hold the matrices
+    ]
+    assert (True, True) not in programs
+    assert programs.count((False, False)) <= len(programs) // 12
+    rng = np.random.default_rng(35)
+    for program, h, w in ((small, 7, 13), (large, 33, 14)):
+        x = rng.standard_normal((1, 64, h, w)).astype(np.float32)
+        assert_as_alone(graph, program, {"h": h, "w": w}, {"x": x}, OPTIONS)

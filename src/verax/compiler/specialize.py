@@ -22,6 +22,7 @@ from verax.base.settings import Settings
 from verax.compiler.artifacts.cache import RECORD, ProgramCache, entry_name, is_cached
 from verax.compiler.artifacts.saved_program import calls_of
 from verax.compiler.kernels.target import Target
+from verax.compiler.plan.counting import counts_size
 from verax.compiler.specialized import Specialized, Translation, largest_value
 from verax.ir.assumptions import (
     Assumptions,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from verax.compiler.pipeline.recipe import follow, network_hash, recipe_of, require_same
     from verax.compiler.place.calls import ScheduleOf
     from verax.compiler.place.program import LoweredProgram, lower
-    from verax.compiler.plan.choice import counts_size
     from verax.compiler.plan.steps import Decisions
     from verax.compiler.tune.lookup import ScheduleLookup, Tuned
 
@@ -63,7 +63,6 @@ else:  # what makes programs: one from the cache starts without it
     recipe_of = deferred("verax.compiler.pipeline.recipe:recipe_of")
     require_same = deferred("verax.compiler.pipeline.recipe:require_same")
     lower = deferred("verax.compiler.place.program:lower")
-    counts_size = deferred("verax.compiler.plan.choice:counts_size")
     decisions_of = deferred("verax.compiler.plan.steps:Decisions.of")
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
-from verax.compiler.passes.trim_kernels import _reached, trim_kernels
+from verax.compiler.passes.trim_kernels import _enough, _reached, trim_kernels
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.ops.windows.convolution import Conv
@@ -51,6 +51,25 @@ def test_positions_that_no_output_meets_inside(
     if begin < want[0] * dilation or end < (kernel - want[1]) * dilation:
         want = 0, kernel
     assert _reached(size, outputs, kernel, stride, dilation, (begin, end)) == want
+
+
+@given(
+    st.integers(1, 20), st.integers(1, 5), st.integers(1, 3), st.integers(1, 4),
+    st.integers(0, 14), st.integers(0, 14),
+)  # fmt: skip
+def test_from_enough_elements_on_all_positions_are_met(
+    size: int, kernel: int, stride: int, dilation: int, begin: int, end: int
+) -> None:
+    pads = begin, end
+    room = size + begin + end - (kernel - 1) * dilation - 1
+    if room >= 0 and size >= _enough(kernel, stride, dilation, pads):
+        outputs = room // stride + 1
+        assert _reached(size, outputs, kernel, stride, dilation, pads) == (0, kernel)
+
+
+def test_two_elements_are_enough_for_three_positions() -> None:
+    assert _enough(3, 1, 1, (1, 1)) == 2
+    assert _reached(1, 1, 3, 1, 1, (1, 1)) == (1, 2)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 
 import numpy as np
 
 from verax.ir.amplification import amplifiers
-from verax.ir.dim import DimLike, ceildiv
+from verax.ir.dim import DimLike
 from verax.ir.graph import Builder, Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.types import DType, TensorType
@@ -29,6 +29,14 @@ TILE_AXES = (2, 3)
 """Along which numbers share an error: those of a tile."""
 WORTH = Fraction(23, 20)
 """The least gain for which accuracy is given away; also of F(4x4) over F(2x2), which errs less."""
+FEWEST_PIXELS: Mapping[int, int] = {2: 48, 4: 200}
+"""Of an output, over the batch, for each tile. By counting whole tiles, F(4x4) gains `WORTH` over
+F(2x2) from 116 to 172 pixels on (64 by 32 to 512 by 512 channels), and 14 x 14 does not, of which
+the last tiles hang over. F(2x2) gains as much from 23 to 52 on; below 64 by 32 channels it does not
+before F(4x4) does. Layers of half the resolution have about a quarter of the pixels, so that they
+meet the first limit where others meet the second."""
+FEWEST_ALONG_AN_AXIS = 2
+"""Of a single row of pixels, tiles save nothing."""
 
 
 def choose_winograd(
@@ -40,7 +48,7 @@ def choose_winograd(
     Result: %y = WinogradConv(tile=4, pads=((1, 1), (1, 1)))(%x, %w, %b)
 
     F(2x2, 3x3) and F(4x4, 3x3) take 2.25 and 4 times fewer products. Which of them, or neither, is
-    decided by counting work and weights from the shapes alone, so that it is the same on every
+    decided by counting pixels and channels from the shapes alone, so that it is the same on every
     machine. Nodes named in `keep` stay as they are. So does one whose result reaches an operator
     that amplifies errors without bound, before it is added to something of its own size
     (`ir.amplification`): a pixel errs relative to the largest one of its tile, so that normalizing
@@ -101,20 +109,33 @@ def best_tile(graph: Graph, node: Node) -> int:
     whole_blocks = node.op.groups == 1 or (filters % BLOCK, channels % BLOCK) == (0, 0)
     if not ordinary or not whole_blocks or min(filters, channels) < FEWEST_CHANNELS:
         return 0
-    direct = 9 * (y.shape[0] * y.shape[2] * y.shape[3] + PER_WEIGHT)
-    costs = {tile: _cost(tile, filters, channels, y.shape) for tile in winograd.TILES}
-    more, less = Fraction(WORTH).as_integer_ratio()
-    tile = 4 if costs[4] * more < costs[2] * less else 2
-    if costs[tile] * more > direct * filters * channels * less:
+    if any(n < FEWEST_ALONG_AN_AXIS for n in y.shape[2:]):
+        return 0
+    tile = _tile_for(y.shape[0] * y.shape[2] * y.shape[3], filters, channels)
+    if not tile:
         return 0
     weights = np.asarray(graph.constants[node.inputs[1] or ""])
     return tile if (np.abs(weights) < winograd.LARGEST_WEIGHT).all() else 0
 
 
-def _cost(tile: int, filters: int, channels: int, y: tuple[int, ...]) -> DimLike:
-    """Multiply-adds, or what takes as long, of a group that has so many channels: a whole number,
-    so that sizes of all kinds are compared alike."""
-    tiles = y[0] * ceildiv(y[2], tile) * ceildiv(y[3], tile)
+def _tile_for(pixels: DimLike, filters: int, channels: int) -> int:
+    """By one limit for each tile, which all layers share: those of a network then change together
+    where sizes grow, and a program for many sizes serves all between two limits."""
+    if pixels >= FEWEST_PIXELS[4]:
+        return 4
+    return (
+        2
+        if _gain(2, 2 * FEWEST_PIXELS[2], filters, channels) >= WORTH
+        and (pixels >= FEWEST_PIXELS[2])
+        else 0
+    )
+
+
+def _gain(tile: int, pixels: int, filters: int, channels: int) -> Fraction:
+    """How many times faster a layer of whole tiles becomes, by counting: multiply-adds, or what
+    takes as long, for each pair of a filter and a channel of a group."""
+    tiles = Fraction(pixels, tile * tile)
     positions = (tile + winograd.KERNEL - 1) ** 2
-    transforms = tiles * PER_NUMBER * (filters + channels)
-    return positions * ((tiles + PER_WEIGHT) * filters * channels + transforms)
+    transforms = tiles * PER_NUMBER * (Fraction(1, filters) + Fraction(1, channels))
+    direct = winograd.KERNEL**2 * (pixels + PER_WEIGHT)
+    return direct / (positions * (tiles + PER_WEIGHT + transforms))

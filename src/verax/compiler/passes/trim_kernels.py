@@ -98,9 +98,20 @@ def _reached_taps(graph: Graph, node: Node) -> list[tuple[int, int]] | None:
 
 
 def _surely_reached(windows: Windows) -> bool:
-    """Whether a whole window lies on data, along each axis, wherever windows begin."""
-    axes = (windows.input, windows.kernel_shape, windows.dilations, windows.strides)
-    return all(n >= (k - 1) * d + s for n, k, d, s in zip(*axes, strict=True))
+    """Whether every position meets data, along each axis, whatever the size comes to."""
+    axes = (windows.input, windows.kernel_shape, windows.strides, windows.dilations, windows.pads)
+    return all(n >= _enough(*axis) for n, *axis in zip(*axes, strict=True))
+
+
+def _enough(kernel: int, stride: int, dilation: int, pads: tuple[int, int]) -> int:
+    """From how many elements of an axis on every position meets some: the last one those of the
+    first output, or a whole window lies on data, wherever windows begin; and the first one those of
+    the output whose window begins there."""
+    extent, (begin, end) = (kernel - 1) * dilation, pads
+    full = extent + stride
+    if begin > extent:
+        return full
+    return min(full, max(stride, extent - begin + 1, extent - end + stride))
 
 
 def _reached(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from verax.compiler.kernels.dtypes import unknown
 from verax.compiler.kernels.registry import dtypes_of
 from verax.compiler.kernels.target import Target
+from verax.compiler.plan.counting import counts_size
 from verax.compiler.plan.epilogues import fits_epilogue
 from verax.compiler.plan.layouts import Layout, Pads
 from verax.compiler.plan.steps import Decisions
@@ -118,10 +119,10 @@ class Planning:
             return NoKernel(self._unregistered(node))
         types = [t for t in self.graph.input_types(node) if t is not None]
         outputs = self.graph.output_types(node)
-        if not all(t.is_static for t in (types if rule.counts else (*types, *outputs))):
+        if not all(t.is_static for t in (types if counts_size(node.op) else (*types, *outputs))):
             return NoKernel(MOVING)
         with while_there_are(elements_of(self.graph, node)):
-            stated = [t for t in outputs if (t.is_fixed if rule.counts else t.is_static)]
+            stated = [t for t in outputs if (t.is_fixed if counts_size(node.op) else t.is_static)]
             if any(0 in t.shape for t in stated):
                 return NoKernel("nothing to compute")  # the reference knows the shape
             return rule.plan(self, node)
@@ -157,12 +158,6 @@ class Planning:
         return None
 
 
-def counts_size(op: Operator) -> bool:
-    """Whether an operator has kernels that count what they find, which is a size of the result."""
-    rule = RULES.get(op.kind)
-    return rule is not None and rule.counts
-
-
 def elements_of(graph: Graph, *nodes: Node) -> DimLike:
     """How many elements these nodes make in all; of one that counts what it finds, how many it
     looks at. Where that is none, nothing has to be done for them."""
@@ -188,14 +183,12 @@ class PlanRule:
 
     plan(planning, node): its alternatives. place_node(lowering, group, choice): emits the calls of
     a group whose root has this operator. fits(graph, value, node): whether elementwise `node` can
-    be computed behind the value that this node makes, by default a blocked one. counts: it makes
-    values whose size is known only when it runs (`Lowering.counted`).
+    be computed behind the value that this node makes, by default a blocked one.
     """
 
     plan: PlanNode
     place_node: PlaceNode
     fits: Fits = fits_epilogue
-    counts: bool = False
 
 
 RULES: dict[str, PlanRule] = {}
@@ -206,7 +199,6 @@ def plans(
     *operators: type[Operator] | str,
     plan: PlanNode,
     fits: Fits = fits_epilogue,
-    counts: bool = False,
 ) -> Callable[[PlaceNode], PlaceNode]:
     """Register a placing function, with the rule that plans for it, for operators (classes or class
     names)."""
@@ -215,7 +207,7 @@ def plans(
         for op in operators:
             name = op if isinstance(op, str) else op.__name__
             assert name not in RULES, f"{name} is planned twice"
-            RULES[name] = PlanRule(plan, place_node, fits, counts)
+            RULES[name] = PlanRule(plan, place_node, fits)
         return place_node
 
     return register

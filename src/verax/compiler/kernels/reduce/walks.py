@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import (
     ELEMENT_TYPES,
-    EmittedLoop,
     FunctionBuilder,
     Index,
 )
@@ -148,19 +147,15 @@ def _across_at_once(strip: Strip, stage: Stage, length: Size) -> ir.Value:
             loop.next(partial)
         partial = list(loop.results)
     for j in range(accumulators - 1 if not isinstance(length, int) else length - done):
-        with _if_there_is(strip.fb, length, done + j, partial) as last:
+        there_is = minimum(1, maximum(length - done - j, 0))
+        if isinstance(there_is, int) and not there_is:
+            break  # an open length may be a multiple of four all the same
+        with strip.fb.loop(there_is, carry=partial) as last:  # once, or not at all
             partial = list(last.values)
             step(j % accumulators, done + j)
             last.next(partial)
         partial = list(last.results)
     return _tree(strip, stage, partial)
-
-
-def _if_there_is(
-    fb: FunctionBuilder, length: Size, k: Size, carry: Sequence[ir.Value]
-) -> EmittedLoop:
-    """Code that runs if there is an element k: once, or not at all."""
-    return fb.loop(minimum(1, maximum(length - k, 0)), carry=carry)
 
 
 def _is_unrolled(strip: Strip, length: Size) -> bool:

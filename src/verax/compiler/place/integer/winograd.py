@@ -15,6 +15,8 @@ from verax.compiler.place.storage import LANES, Placed
 from verax.compiler.plan.bounded import Bounds
 from verax.compiler.plan.fusion import Group
 from verax.compiler.plan.layouts import Pads
+from verax.ir.assumptions import assumed_sizes
+from verax.ir.dim import evaluated
 from verax.ir.graph import Graph, Node
 from verax.numerics import winograd, winograd_integers
 from verax.numerics.expr import Expr
@@ -61,6 +63,8 @@ def tile_of(
     ordinary = not {*windows.strides, *windows.dilations} - {1}
     if not ordinary or not whole_blocks or min(filters, channels) < FEWEST_CHANNELS:
         return 0
+    # Integers are the same by either, so that sizes may decide and set no condition.
+    y = tuple(evaluated(n, assumed_sizes()) for n in y)
     costs = {0: 9 * (y[0] * y[2] * y[3] + PER_WEIGHT) / WORTH / (QUICK if quick else 1)}
     for tile in winograd.TILES:
         if _border(graph, node, tile) and winograd_integers.fits(weights, *data, tile):

@@ -52,7 +52,7 @@ def plan_non_zero(planning: Planning, node: Node) -> Alternatives:
     return refused or (Choice("nonzero"),)
 
 
-@plans(NonZero, plan=plan_non_zero, counts=True)
+@plans(NonZero, plan=plan_non_zero)
 def place_non_zero(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Input, places, how many."""
     node = group.root
@@ -87,7 +87,7 @@ def plan_compress(planning: Planning, node: Node) -> Alternatives:
     return (Choice("compress", detail=(shape, axis)),)
 
 
-@plans(Compress, plan=plan_compress, counts=True)
+@plans(Compress, plan=plan_compress)
 def place_compress(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Input, conditions, rows, how many; a movement like others where the conditions are known."""
     node = group.root
@@ -117,7 +117,7 @@ def plan_unique(planning: Planning, node: Node) -> Alternatives:
     return refused or (Choice("unique"),)
 
 
-@plans(Unique, plan=plan_unique, counts=True)
+@plans(Unique, plan=plan_unique)
 def place_unique(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Input, scratch memory, values, first places, numbers, frequencies, how many."""
     node, op = group.root, group.root.op

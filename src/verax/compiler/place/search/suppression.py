@@ -116,7 +116,7 @@ def plan_non_max_suppression(planning: Planning, node: Node) -> Alternatives:
     )
 
 
-@plans(NonMaxSuppression, plan=plan_non_max_suppression, counts=True)
+@plans(NonMaxSuppression, plan=plan_non_max_suppression)
 def place_non_max_suppression(lowering: Lowering, group: Group, choice: Choice) -> None:
     """Boxes, scores, scratch memory, numbers found, counts; then these, rows, how many."""
     node, (spec, classes) = group.root, choice.detail
