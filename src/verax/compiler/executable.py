@@ -42,6 +42,8 @@ from verax.runtime.stateful import Arrays, StatefulExecutable
 
 if TYPE_CHECKING:
     from verax.compiler.caches import bind_caches
+    from verax.compiler.growing_executable import bind_growing
+    from verax.compiler.plan.growing import grows
     from verax.compiler.describe.step_times import profile_of
     from verax.compiler.plan.choice import counts_size
     from verax.records.certificate import Certificate
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
 else:
     counts_size = deferred("verax.compiler.plan.choice:counts_size")
     bind_caches = deferred("verax.compiler.caches:bind_caches")
+    bind_growing = deferred("verax.compiler.growing_executable:bind_growing")
+    grows = deferred("verax.compiler.plan.growing:grows")
     profile_of = deferred("verax.compiler.describe.step_times:profile_of")
 
 
@@ -94,8 +98,12 @@ class Executable(StatefulExecutable):
         its state, and writes their new rows in place (`compiler.caches.bind_caches`).
 
         initial: what they hold at first, else zeros. `run` neither takes nor gives them; `state`,
-        `step` and `reset` do. Raises `UsageError` where names or types do not fit.
+        `step` and `reset` do. Caches that grow by concatenation are empty at first, and get buffers
+        with room (`compiler.growing_executable`). Raises `UsageError` where names or types do not
+        fit.
         """
+        if grows(self.graph, caches):
+            return bind_growing(self, caches, initial)
         bound = Executable(bind_caches(self.graph, caches, initial), self.specializer)
         bound.specialize_for_static_sizes()
         return bound
