@@ -42,10 +42,10 @@ from verax.runtime.stateful import Arrays, StatefulExecutable
 
 if TYPE_CHECKING:
     from verax.compiler.caches import bind_caches
-    from verax.compiler.growing_executable import bind_growing
-    from verax.compiler.plan.growing import grows
     from verax.compiler.describe.step_times import profile_of
+    from verax.compiler.growing_executable import bind_growing
     from verax.compiler.plan.choice import counts_size
+    from verax.compiler.plan.growing import grows as caches_grow
     from verax.records.certificate import Certificate
     from verax.records.profile import Profile
     from verax.records.trace import Trace
@@ -53,7 +53,7 @@ else:
     counts_size = deferred("verax.compiler.plan.choice:counts_size")
     bind_caches = deferred("verax.compiler.caches:bind_caches")
     bind_growing = deferred("verax.compiler.growing_executable:bind_growing")
-    grows = deferred("verax.compiler.plan.growing:grows")
+    caches_grow = deferred("verax.compiler.plan.growing:grows")
     profile_of = deferred("verax.compiler.describe.step_times:profile_of")
 
 
@@ -102,11 +102,15 @@ class Executable(StatefulExecutable):
         with room (`compiler.growing_executable`). Raises `UsageError` where names or types do not
         fit.
         """
-        if grows(self.graph, caches):
+        if self.grows(caches):
             return bind_growing(self, caches, initial)
         bound = Executable(bind_caches(self.graph, caches, initial), self.specializer)
         bound.specialize_for_static_sizes()
         return bound
+
+    def grows(self, caches: Mapping[str, str]) -> bool:
+        """Whether all `caches`, as `bind` takes them, grow by concatenation."""
+        return caches_grow(self.graph, caches)
 
     def specialize_for_static_sizes(self) -> None:
         """Make the program where the graph states all sizes; else the first run makes one."""

@@ -181,7 +181,7 @@ class GrowingExecutable(Executable):
             rows = self._empty(bind_symbols(self._interface(self._argument_names), given), rows)
         first = next(iter(self._caches))
         past = rows.buffers[first][:, :, : rows.length]
-        names = (*self._argument_names, first)
+        names = (first, *self._argument_names)
         return given, rows, bind_symbols(self._interface(names), {**given, first: past})
 
     def _empty(self, sizes: Mapping[str, int], rows: CacheRows) -> CacheRows:
@@ -241,15 +241,15 @@ class GrowingExecutable(Executable):
             return rows
         if isinstance(values, _HeldRows):
             return values.taken()
-        arrays = {**rows.views(), **as_arrays(values)}
-        missing = [v for v in self._caches if v not in arrays]
-        if missing:
-            raise InputError("caches have one length", place=f"state {missing[0]!r}",
-                             next_step="give all of them")  # fmt: skip
         names = ", ".join(self._caches)
         for name in values:
             if name not in self._caches:
                 raise InputError(f"the network has no state {name!r}", next_step=f"it has {names}")
+        arrays = {**rows.views(), **as_arrays(values)}
+        missing = [v for v in self._caches if v not in arrays]
+        if missing:
+            raise InputError("caches have one length", place=f"state {missing[0]!r}",
+                             next_step=f"give all of them: {names}")  # fmt: skip
         bind_symbols(self._interface(tuple(self._caches)), arrays)
         return rows_of({v: arrays[v] for v in self._caches})
 

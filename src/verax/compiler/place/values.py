@@ -69,8 +69,8 @@ class Values:
     def find(self, value: str, layout: Layout, pads: Pads = ()) -> Placed | None:
         """A placement of `value` in `layout` whose borders are at least `pads`."""
         for placed in self.placed.get(value, ()):
-            if pads and placed.buffer in self._cache_buffers.values():
-                continue  # its room is no border of zeros
+            if placed.buffer in self._cache_buffers.values():
+                continue  # its room is no border of zeros; who can read it asks for it
             have = placed.physical.borders
             enough = all(
                 a >= c and b >= d for (a, b), (c, d) in zip(have, pads or ((0, 0),) * len(have))
@@ -245,7 +245,9 @@ class Values:
                 box[ROWS] = slice(cache.length, source.shape[ROWS])
                 new, rows = source.subview(box), target.subview(box)
                 with self._calls.making(1):
-                    self._calls.call(copy_view(new, rows), [new.pointer, rows.pointer], f"{value}: rows")
+                    self._calls.call(
+                        copy_view(new, rows), [new.pointer, rows.pointer], f"{value}: rows"
+                    )
 
     def finish_outputs(self) -> None:
         """Bring every static graph output into the caller's array."""

@@ -424,7 +424,7 @@ def plan_concat(planning: Planning, node: Node) -> Alternatives:
 
 @plans("Concat", plan=plan_concat)
 def place_concat(lowering: Lowering, group: Group, choice: Choice) -> None:
-    """One copy per input, into its part of the output; behind a cache that grows, of what is new."""
+    """One copy per input, into its part of the output; behind a growing cache, of what is new."""
     graph, node = lowering.graph, group.root
     if node.outputs[0] in lowering.values.layouts.blocked:
         concatenate_blocks(lowering, node)
