@@ -1,4 +1,4 @@
-"""Decoding with caches that grow: bound and handed on in Verax, handed on and bound in ONNX Runtime.
+"""Decoding with caches that grow, bound and handed on, in Verax and in ONNX Runtime.
 
 Run: python -m benchmarks.growing_caches [--seen 100 1000 4000] [--tokens 40] [--batch 1]
 

@@ -12,8 +12,8 @@ import threading
 import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -43,7 +43,6 @@ from verax.runtime.stateful import Arrays, StatefulExecutable
 if TYPE_CHECKING:
     from verax.compiler.caches import bind_caches
     from verax.compiler.describe.step_times import profile_of
-    from verax.compiler.growing_executable import bind_growing
     from verax.compiler.plan.choice import counts_size
     from verax.compiler.plan.growing import grows as caches_grow
     from verax.records.certificate import Certificate
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
 else:
     counts_size = deferred("verax.compiler.plan.choice:counts_size")
     bind_caches = deferred("verax.compiler.caches:bind_caches")
-    bind_growing = deferred("verax.compiler.growing_executable:bind_growing")
     caches_grow = deferred("verax.compiler.plan.growing:grows")
     profile_of = deferred("verax.compiler.describe.step_times:profile_of")
 
@@ -72,6 +70,9 @@ class _Bound:
 
 class Executable(StatefulExecutable):
     """A compiled network. `run` takes and gives dictionaries of arrays; calls positional ones."""
+
+    bind_growing: ClassVar[Callable[..., Executable]]
+    """See `compiler.growing_executable`; `compiler.compile` names it, as it makes executables."""
 
     def __init__(self, graph: Graph, specializer: Specializer) -> None:
         """specializer: makes the program for each set of sizes. `certificate` is for whoever judges
@@ -103,7 +104,7 @@ class Executable(StatefulExecutable):
         fit.
         """
         if self.grows(caches):
-            return bind_growing(self, caches, initial)
+            return self.bind_growing(self, caches, initial)
         bound = Executable(bind_caches(self.graph, caches, initial), self.specializer)
         bound.specialize_for_static_sizes()
         return bound

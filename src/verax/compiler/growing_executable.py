@@ -117,13 +117,13 @@ class GrowingExecutable(Executable):
 
     def reset(self) -> None:
         with self._run_lock:
-            held = self._rows.buffers
-            self._rows = self._first_rows.copied() if self._first_rows.length else CacheRows(held)
+            first, buffers = self._first_rows, self._rows.buffers
+            self._rows = first.copied() if first.length else CacheRows(buffers)
 
     def prepare(self, inputs: Arrays) -> None:
-        given, rows, sizes = self._bind(inputs, self._rows)
+        arguments, rows, sizes = self._bind(inputs, self._rows)
         if self._served(sizes, rows) is None:
-            self._lookup(self._all_inputs(given, rows))
+            self._lookup(self._all_inputs(arguments, rows))
 
     @property
     def plan(self) -> Plan:
@@ -135,34 +135,34 @@ class GrowingExecutable(Executable):
         self, inputs: Arrays | np.ndarray, rows: CacheRows
     ) -> tuple[dict[str, np.ndarray], CacheRows]:
         """Outputs that are no cache, and the rows with the new ones behind them."""
-        given, rows, sizes = self._bind(inputs, rows)
+        arguments, rows, sizes = self._bind(inputs, rows)
         served = self._served(sizes, rows)
         if served is None:
-            return self._copied(given, rows)
+            return self._copied(arguments, rows)
         (specialized, sized), rows, total = served
-        arrays = {v: np.ascontiguousarray(a) for v, a in given.items()}
+        arrays = {v: np.ascontiguousarray(a) for v, a in arguments.items()}
         with memory.limited(self.settings.memory or None):
             new = run_on_rows(specialized.program, sized, arrays, rows, self._in_place)
         self._last_roomy = specialized
         self._shapes = {
-            v: given[v].shape if v in given else rows.buffers[v][:, :, : rows.length].shape
+            v: arguments[v].shape if v in arguments else rows.buffers[v][:, :, : rows.length].shape
             for v in self.graph.inputs
         }
         return dict(zip(self._result_names, new, strict=True)), CacheRows(rows.buffers, total)
 
     def _copied(
-        self, given: Mapping[str, np.ndarray], rows: CacheRows
+        self, arguments: Mapping[str, np.ndarray], rows: CacheRows
     ) -> tuple[dict[str, np.ndarray], CacheRows]:
         """The same by the network as it is."""
         self._last_roomy, self._shapes = None, {}
-        outputs = self._outputs_of(self._all_inputs(given, rows))
+        outputs = self._outputs_of(self._all_inputs(arguments, rows))
         presents = {past: outputs.pop(present) for past, present in self._caches.items()}
         return outputs, rows.appended(presents)
 
     def _all_inputs(
-        self, given: Mapping[str, np.ndarray], rows: CacheRows
+        self, arguments: Mapping[str, np.ndarray], rows: CacheRows
     ) -> dict[str, np.ndarray]:
-        arrays = {**given, **rows.views()}
+        arrays = {**arguments, **rows.views()}
         return {v: np.ascontiguousarray(arrays[v]) for v in self.graph.inputs}
 
     def _bind(
@@ -170,19 +170,19 @@ class GrowingExecutable(Executable):
     ) -> tuple[Mapping[str, np.ndarray], CacheRows, dict[str, int]]:
         """The caller's arrays, the rows that there are for them, and sizes of symbols. Raises
         `InputError` where they do not fit."""
-        given = as_arrays(named_inputs(inputs, self._argument_names))
+        arguments = as_arrays(named_inputs(inputs, self._argument_names))
         for name in self._caches:
-            if name in given:
+            if name in arguments:
                 raise InputError(
                     f"{name!r} is state of the network, not an input",
                     next_step="set executable.state, or give it to executable.step as state",
                 )
         if not rows.length:
-            rows = self._empty(bind_symbols(self._interface(self._argument_names), given), rows)
+            rows = self._empty(bind_symbols(self._interface(self._argument_names), arguments), rows)
         first = next(iter(self._caches))
         past = rows.buffers[first][:, :, : rows.length]
         names = (first, *self._argument_names)
-        return given, rows, bind_symbols(self._interface(names), {**given, first: past})
+        return arguments, rows, bind_symbols(self._interface(names), {**arguments, first: past})
 
     def _empty(self, sizes: Mapping[str, int], rows: CacheRows) -> CacheRows:
         """Caches without rows, in the buffers of `rows` where these fit."""
@@ -240,7 +240,7 @@ class GrowingExecutable(Executable):
         if not values:
             return rows
         if isinstance(values, _HeldRows):
-            return values.taken()
+            return values.claimed()
         names = ", ".join(self._caches)
         for name in values:
             if name not in self._caches:
@@ -267,13 +267,13 @@ class _HeldRows(dict[str, np.ndarray]):
 
     def __init__(self, rows: CacheRows) -> None:
         super().__init__(rows.views())
-        self._rows, self._is_taken = rows, False
+        self._rows, self._is_claimed = rows, False
 
-    def taken(self) -> CacheRows:
+    def claimed(self) -> CacheRows:
         """What it holds."""
-        if self._is_taken:
+        if self._is_claimed:
             return self._rows.copied()
-        self._is_taken = True
+        self._is_claimed = True
         return self._rows
 
 

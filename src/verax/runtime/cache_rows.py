@@ -87,12 +87,12 @@ def run_on_rows(
     context = program.acquire()
     try:
         context.use(sized)
-        return context.run_in_place(arrays, _kept(program, caches, in_place))
+        return context.run_in_place(arrays, _reused(program, caches, in_place))
     finally:
         program.release(context)
 
 
-def _kept(
+def _reused(
     program: Program, caches: CacheRows, in_place: Mapping[str, str]
 ) -> Sequence[np.ndarray | None]:
     """For each output the buffer that it is made in, None where a new array is needed."""

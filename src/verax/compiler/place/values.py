@@ -242,7 +242,7 @@ class Values:
             if value == cache.present and self.read_cache(value) is None:
                 source, target = view(self.read(value)), view(self._in_cache(value))
                 box = [slice(0, n) for n in source.shape]
-                box[ROWS] = slice(cache.length, source.shape[ROWS])
+                box[ROWS] = slice(cache.length, source.shape[ROWS])  # type: ignore[arg-type]
                 new, rows = source.subview(box), target.subview(box)
                 with self._calls.making(1):
                     self._calls.call(

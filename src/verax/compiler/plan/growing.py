@@ -26,7 +26,7 @@ ROWS = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class GrowingCache:
+class CacheWithRoom:
     """past, present: their values; length: rows of the past; room: rows of the buffer."""
 
     past: str
@@ -39,14 +39,14 @@ class GrowingCache:
         return ((0, self.room - rows), (0, 0))  # type: ignore[return-value]  # as shapes
 
 
-def growing_caches(graph: Graph) -> Mapping[str, GrowingCache]:
+def growing_caches(graph: Graph) -> Mapping[str, CacheWithRoom]:
     """By value, past or present, those of a network that `with_room` made; else none."""
     if ROOM not in graph.inputs:
         return {}
     room, caches = graph.types[ROOM].dims[0], {}
     for past, present in graph.updates.items():
         length = graph.types[past].dims[ROWS]
-        caches[past] = caches[present] = GrowingCache(past, present, length, room)
+        caches[past] = caches[present] = CacheWithRoom(past, present, length, room)
     return caches
 
 
@@ -93,8 +93,8 @@ def _appended(graph: Graph, past: str, present: str) -> str | None:
         return None
     length = old.dims[ROWS]
     is_open = isinstance(length, Dim) and symbols(length) == {str(length)}
-    others = [(a, b) for i, (a, b) in enumerate(zip(old.dims, new.dims)) if i != ROWS]
-    fits = old.dtype == new.dtype and all(str(a) == str(b) for a, b in others)
+    remaining = [(a, b) for i, (a, b) in enumerate(zip(old.dims, new.dims)) if i != ROWS]
+    fits = old.dtype == new.dtype and all(str(a) == str(b) for a, b in remaining)
     if node.op.attributes()["axis"] % 4 != ROWS or not is_open or not fits:
         return None
     return node.outputs[0] if _unchanged(graph, node.inputs[0] or "") == past else None
@@ -117,6 +117,6 @@ def empty_past(graph: Graph, past: str, sizes: Mapping[str, int]) -> np.ndarray:
     """The past of nothing, for these sizes of the network's symbols; its length need not be among
     them. Raises `KeyError` where another size is open."""
     dims = graph.types[past].dims
-    known = {**sizes, str(dims[ROWS]): 0}
-    shape = [d if isinstance(d, int) else d.value(known) for d in dims]
+    all_sizes = {**sizes, str(dims[ROWS]): 0}
+    shape = [d if isinstance(d, int) else d.value(all_sizes) for d in dims]
     return np.zeros(shape, graph.types[past].dtype.numpy)
