@@ -4,13 +4,17 @@ with the bits of the network that is handed its caches back."""
 from __future__ import annotations
 
 import functools
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import verax
 from tests.compiler.decoder_graphs import CACHES as JOINED_CACHES
 from tests.compiler.decoder_graphs import FEATURES as JOINED_FEATURES
 from tests.compiler.decoder_graphs import HEADS as JOINED_HEADS
@@ -96,7 +100,7 @@ def test_it_has_the_bits_of_the_network_that_is_handed_its_caches(
         assert (stream.bound._last_roomy is None) == (stream.turn == 1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_any_steps_have_the_bits_of_the_unbound_network(data: st.DataObject) -> None:
     """Runs, resets, other batches, other states, and steps that leave the state alone."""
@@ -239,3 +243,54 @@ def test_what_does_not_fit_is_said() -> None:
     with pytest.raises(UsageError, match="one type with known sizes"):
         compile(graph("behind"), Settings(threads=1, opt_level=2)).bind(CACHES)
     assert same(bound.state, stream.caches) and stream.agrees_after(1)
+
+
+def test_state_that_was_given_is_written_by_no_later_run() -> None:
+    """Nor is the first one, nor what one state became when it is handed back twice."""
+    exe, _ = executables()
+    random = np.random.default_rng(31)
+    first = {
+        v: random.standard_normal((2, SHARED, 4, a.shape[3])).astype(np.float32)
+        for v, a in empty(2).items()
+    }
+    bound = exe.bind(CACHES, first)
+    bound.run(inputs_of(2, 4, 2, 1))
+    state = bound.state
+    held = bound.exchange_state({})
+    bound.run(inputs_of(2, 4, 3, 2))
+    assert same(dict(held), state)
+    bound.exchange_state(held)
+    bound.run(inputs_of(2, 6, 1, 3))
+    longer = bound.state
+    held_longer = bound.exchange_state(held)
+    bound.run(inputs_of(2, 6, 2, 4))
+    assert same(dict(held_longer), longer) and same(dict(held), state)
+    stepped, _ = bound.step(inputs_of(2, 4, 1, 5))
+    want = exe.run({**inputs_of(2, 4, 1, 5), **first})["logits"]
+    assert stepped["logits"].tobytes() == want.tobytes()
+
+
+def test_networks_with_different_caches_bound_have_programs_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where programs are found by the file that a network was read from."""
+    monkeypatch.setenv("VERAX_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "growing.onnx"
+    onnx.save(growing_decoder(), path)
+    some = {v: o for v, o in CACHES.items() if v.startswith("past.0")}
+    for _ in range(2):  # made, then read from the disk
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            exe = verax.compile(path, threads=1, opt_level=2, background=False)
+        all_bound, some_bound = exe.bind(CACHES), exe.bind(some)
+        caches = empty(2)
+        for turn, count in enumerate((1, 2, 1)):
+            inputs = inputs_of(2, caches["past.0.key"].shape[2], count, turn)
+            unbound = {v: a for v, a in caches.items() if v not in some}
+            want = exe.run({**inputs, **caches})
+            found = some_bound.run({**inputs, **unbound})
+            caches = {v: want[o] for v, o in CACHES.items()}
+            assert found["logits"].tobytes() == want["logits"].tobytes()
+            assert all_bound.run(inputs)["logits"].tobytes() == want["logits"].tobytes()
+            assert found["present.1.key"].tobytes() == caches["past.1.key"].tobytes()
+        assert all(b._last_roomy is not None for b in (all_bound, some_bound))  # type: ignore[attr-defined]
