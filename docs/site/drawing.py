@@ -45,6 +45,7 @@ BLOCKS = (
             "tuning",
             "gating",
             "hunt",
+            "generation",
             "onnx_backend",
             "pytest_plugin",
         ),

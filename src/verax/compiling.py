@@ -79,23 +79,37 @@ class Compiled(Executable):
         )
 
     def save(
-        self, path: str | os.PathLike[str], *, sign: str | os.PathLike[str] | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        sign: str | os.PathLike[str] | None = None,
+        sizes: Mapping[str, int] | None = None,
     ) -> None:
         """Write the program used last to a .vx file, which `load` reads without the model.
 
-        sign: a PEM file with the Ed25519 private key to sign it with (see `runtime.signature`).
+        sizes: of all open sizes by name: in its place the program for many sizes is written that
+        is made for these, and serves all that decide alike (`docs/changing_sizes.md`). sign: a PEM
+        file with the Ed25519 private key to sign it with (see `runtime.signature`).
         Raises `InputError` when shapes are symbolic and nothing was run yet, `UsageError` when
         the file cannot be written or there is no such key.
         """
-        save(self, path, sign, self.options)
+        save(self, path, sign, self.options, sizes)
 
 
-def model_of(network: Network, inputs: Any = None) -> Model | Graph:
+def model_of(
+    network: Network, inputs: Any = None, shapes: Mapping[str, Any] | None = None
+) -> Model | Graph:
     """A model or a graph as it is, anything else as `load` reads it."""
+    if shapes and isinstance(network, Graph | Model):
+        raise UsageError(
+            "sizes are given for a model that is loaded already",
+            place=", ".join(shapes),
+            next_step="give shapes to verax.load, or the model's file to verax.compile",
+        )
     if isinstance(network, Graph):
         return network
     is_loaded = isinstance(network, Model | SavedExecutable | Executable)
-    loaded = network if is_loaded else load(network, inputs=inputs)
+    loaded = network if is_loaded else load(network, inputs=inputs, shapes=shapes)
     if isinstance(loaded, SavedExecutable | Executable):
         raise UsageError(
             "a compiled program does not say what is right",
@@ -116,6 +130,7 @@ def compile(
     model: Network,
     inputs: Any = None,
     *,
+    shapes: Mapping[str, Any] | None = None,
     samples: Arrays | Sequence[Arrays] | None = None,
     progress: Progress | None = None,
     options: CompilationOptions = COMPILED_AS_USUAL,
@@ -124,9 +139,10 @@ def compile(
     """Compile a model to native code: at once for fixed shapes, at the first run for open ones.
 
     model: a `Model`, a graph, or whatever `load` reads. inputs: what a `torch.nn.Module` is
-    exported with, as `load` takes them. samples: inputs for a certificate, one set or several; by
-    default some are drawn. `exe.certificate` says what was found, and whether it holds. progress:
-    of judging. options: how it is compiled; keywords: fields of it, which come before `options`.
+    exported with, shapes: sizes for what the model leaves open, both as `load` takes them.
+    samples: inputs for a certificate, one set or several; by default some are drawn.
+    `exe.certificate` says what was found, and whether it holds. progress: of judging. options: how
+    it is compiled; keywords: fields of it, which come before `options`.
 
     Raises `InputError` before it would take more memory than it may, `UnsupportedError` for what
     `require_native` refuses, `CompileError` where a recipe cannot be followed, and `UsageError` for
@@ -139,7 +155,7 @@ def compile(
             next_step="leave opt_level, disable, require and allow out",
         )
     settings = options.settings
-    network, followed = model_of(model, inputs), read_recipe(options.recipe)
+    network, followed = model_of(model, inputs, shapes), read_recipe(options.recipe)
     graph = _releasable_graph(network) if isinstance(network, Model) else network
     program = network.program if isinstance(network, Model) else None
     origin = network.origin if isinstance(network, Model) else None

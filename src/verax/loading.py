@@ -12,7 +12,7 @@ import dataclasses
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ DEFERRED = "verax.frontends.deferred_model"
 def load(
     source: Any,
     *,
-    shapes: Mapping[str, Sequence[int | None] | int] | None = None,
+    shapes: Mapping[str, Any] | None = None,
     inputs: Any = None,
     values: Mapping[str, Any] | None = None,
     params: str | os.PathLike[str] | None = None,
@@ -46,7 +46,11 @@ def load(
     `torch.export.ExportedProgram` or `torch.onnx.ONNXProgram`, or a `torch.nn.Module` or a function
     of PyTorch's tensors with example `inputs`) or a .vx file.
 
-    shapes: sizes for what a model leaves open: {"x": (1, 3, 224, None)} or {"batch": 2}.
+    shapes: sizes for what a model leaves open: of all axes of an input, {"x": (1, 3, 224, None)},
+    of one, {"x[0]": 2}, or of a dimension by its name, {"batch": 2}. Each is a number, None (open,
+    as the file has it), a name (axes of one name have one size) or bounds: {"batch": (1, 64)} stays
+    open, and a size outside is refused. Axes of a `torch.nn.Module` that are given as None, a name
+    or bounds are exported open.
     inputs: what a module or a function is exported with: one, a sequence of positional arguments,
     or a dictionary of keyword arguments. A module takes arrays or tensors, which are copied to the
     device of its parameters; a function takes tensors.
@@ -207,7 +211,7 @@ class _Reading:
     def of(
         file_format: Format,
         source: str | os.PathLike[str],
-        shapes: Mapping[str, Sequence[int | None] | int] | None,
+        shapes: Mapping[str, Any] | None,
     ) -> _Reading | None:
         """None where programs are not kept, and for formats that find files by themselves."""
         if caching_is_off() or file_format not in (ONNX, PYTORCH, TFLITE):

@@ -13,7 +13,7 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY, Operator
 from verax.ir.types import DType, TensorType
 
-ROWS, TERMS, COLUMNS = 70, 416, 384
+ROWS, TERMS, COLUMNS = 98, 416, 384
 IMAGE, FILTERS = (2, 16, 14, 11), 24
 ALGORITHMS = ("strassen", "winograd")
 Piece = Callable[[Builder, str], str]

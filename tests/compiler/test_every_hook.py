@@ -98,6 +98,11 @@ def made_by(name: str, b: Builder, h: str) -> str:
         return add(b, name, h, random(b, 64, 32, 1, 1))
     if name == "StrassenMatMul":
         return add(b, name, h, random(b, 8, 32))
+    if name == "BlockScaledMatMul":  # 3 blocks of 16
+        codes = b.constant((np.arange(48 * 19).reshape(48, 19) * 7 % 16 - 8).astype(np.int8))
+        scales = random(b, 2, 5, 3, 1), random(b, 3, 19)
+        data = add(b, "Cast", h, to="int8")
+        return add(b, name, data, scales[0], codes, scales[1])
     if name == "Concat":
         return add(b, name, h, h, axis=1)
     if name == "Slice":
@@ -130,6 +135,7 @@ def shape_for(hook: str, name: str) -> str:
         "Einsum": "2, 5, 7",
         "StrassenMatMul": "2, 5, 8",
         "StrassenConv": "2, 32, 9, 7",
+        "BlockScaledMatMul": "2, 5, 3, 16",
     }.get(name, "2, 21, 9, 7")
 
 

@@ -18,6 +18,7 @@ from verax.base.options import (
     RESULT,
     RUNNING,
     CheckOptions,
+    ModelOptions,
     PassOptions,
     as_texts,
     option,
@@ -97,12 +98,19 @@ class CompilationOptions:
     checked: bool = option(False, "Verify the graph around every pass.", COMPILING, "--checked")
     memory: int | str = option(
         0,
-        "The most that one value, or the program's buffers, may take: 8G, 512M; by default "
-        "VERAX_MEMORY, or most of what is free.",
+        "The most that one value, or the buffers of all programs that are held, may take: 8G, "
+        "512M; by default VERAX_MEMORY, or most of what is free, for each of them.",
         COMPILING,
         metavar="SIZE",
     )
-    programs: int = MAX_PROGRAMS
+    programs: int = option(
+        MAX_PROGRAMS,
+        "How many programs are held, one for each set of input sizes; of more, the one used "
+        "longest ago is dropped.",
+        COMPILING,
+        metavar="N",
+        minimum=1,
+    )
     background: bool = True
     require_native: bool = option(
         False, "Refuse a model that needs the reference anywhere.", COMPILING, "--require-native"
@@ -273,7 +281,7 @@ class BenchOptions:
         RUNNING,
         metavar="SECONDS",
     )
-    shape: tuple[str, ...] = option((), "Sizes of symbols (n=1).", RUNNING, metavar="NAME=SIZE")
+    shape: tuple[str, ...] = same_option(ModelOptions, "shape")
     opt_level: int | None = same_option(CompilationOptions, "opt_level")
     target: str = option(
         "host",
@@ -282,6 +290,7 @@ class BenchOptions:
         COMPILING,
     )
     memory: int | str = same_option(CompilationOptions, "memory")
+    programs: int = same_option(CompilationOptions, "programs")
     profile: bool = option(
         False,
         "Time every step of Verax's program by itself instead: time, GFLOP/s, share of the "
@@ -302,5 +311,5 @@ class BenchOptions:
     def engine_settings(self) -> dict[str, Any]:
         """What Verax's engine is told: the fields of `compile` that are not as by default."""
         plain = BenchOptions()
-        shared = ("opt_level", "target", "memory")
+        shared = ("opt_level", "target", "memory", "programs")
         return {n: v for n in shared if (v := getattr(self, n)) != getattr(plain, n)}

@@ -283,14 +283,16 @@ class InputOptions:
 class ModelOptions:
     """How a model's file is read.
 
-    shape: texts NAME=SIZES for what it leaves open. value: texts NAME=NUMBER, inputs to be made
-    constants. params: the arrays of an MXNet symbol. evaluation: read an ONNX file of training as
-    it is at inference.
+    shape: texts NAME=SIZES for what it leaves open (`verax.load`). value: texts NAME=NUMBER, inputs
+    to be made constants. params: the arrays of an MXNet symbol. evaluation: read an ONNX file of
+    training as it is at inference.
     """
 
     shape: tuple[str, ...] = option(
         (),
-        "Sizes that the model leaves open: an input's (x=1x3x224x224) or a symbol's (n=1).",
+        "Sizes that the model leaves open: an input's (x=1x3x224x224), of one axis of it (x[0]=1) "
+        "or a dimension's by its name (n=1). For a number: ? (stays open), bounds (n=1:512) or a "
+        "name (x[0]=batch, x=batch,3,224,224).",
         INPUTS,
         metavar="NAME=SIZES",
     )

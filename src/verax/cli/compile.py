@@ -22,6 +22,15 @@ from verax.cli.options import Json, Model
 def command(
     model: Model,
     to: Annotated[Path, typer.Option("--output", "-o", help="The .vx file to write.")],
+    open_sizes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--open",
+            metavar="NAME=SIZE",
+            help="Leave this size open. The program is made for SIZE and serves all that decide "
+            "alike. Again for each size that the model leaves open.",
+        ),
+    ] = None,
     sign: Annotated[
         Path | None,
         typer.Option(

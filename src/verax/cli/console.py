@@ -68,28 +68,49 @@ def checked_timeout(seconds: float | None) -> float | None:
     return seconds
 
 
-def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int | None, ...] | int]:
-    """`x=1x3x?x224`, `x=1,3,?,224` and `n=2` as `verax.load` takes them. Raises `UsageError`."""
-    shapes: dict[str, tuple[int | None, ...] | int] = {}
+def parse_shapes(texts: Sequence[str] | None) -> dict[str, Any]:
+    """`x=1x3x?x224`, `x=1,3,h,1:224`, `x[2]=224`, `n=2`, `n=batch` and `n=1:512` as `verax.load`
+    takes them. Raises `UsageError`."""
+    shapes: dict[str, Any] = {}
     for text in texts or ():
         name, equals, sizes = text.rpartition("=")
         try:
-            sizes_read = [None if s.strip() == "?" else int(s) for s in re.split("[,x]", sizes)]
+            read = [_parse_size(size.strip()) for size in _split_sizes(sizes)]
         except ValueError:
-            sizes_read = []
-        if (
-            not equals
-            or not name
-            or not sizes_read
-            or any(p is not None and p < 0 for p in sizes_read)
-        ):
+            read = []
+        if not equals or not name or not read:
             raise UsageError(
                 f"--shape {text!r} is not of the form NAME=SIZES",
-                next_step="for instance --shape image=1x3x224x224 or --shape n=1",
+                next_step="for instance --shape image=1x3x224x224, --shape n=1, --shape n=1:512 "
+                "or --shape image[0]=batch",
             )
-        one = sizes_read[0] if len(sizes_read) == 1 else None
-        shapes[name] = one if one is not None else tuple(sizes_read)
+        if name in shapes:
+            raise UsageError(f"--shape gives {name!r} twice", next_step="leave one of them out")
+        is_one = len(read) == 1 and isinstance(read[0], int | str)
+        shapes[name] = read[0] if is_one else tuple(read)
     return shapes
+
+
+def _split_sizes(text: str) -> list[str]:
+    """Sizes are parted by commas, or by x where none of them is a name."""
+    if "," in text or text.isidentifier():
+        return text.split(",")
+    return text.split("x")
+
+
+def _parse_size(text: str) -> int | str | tuple[int | None, int | None] | None:
+    """A number, ? for what stays open, bounds as 1:512 or a name. Raises `ValueError`."""
+    if text == "?":
+        return None
+    if text.isidentifier():
+        return text
+    low, colon, high = text.partition(":")
+    if colon and (low or high):
+        return int(low) if low else None, int(high) if high else None
+    size = int(text)
+    if size < 0:
+        raise ValueError(text)
+    return size
 
 
 def parse_values(texts: Sequence[str] | None) -> dict[str, np.ndarray] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from verax.api import load
 from verax.base.errors import UnknownNameError, UsageError
@@ -13,7 +13,8 @@ from verax.cli.console import parse_shapes, parse_values
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.frontends.model import Model
 
-Sizes: TypeAlias = Mapping[str, Sequence[int | None] | int]
+Sizes: TypeAlias = Mapping[str, Any]
+"""As `verax.load` takes them."""
 PathText: TypeAlias = str | os.PathLike[str]
 
 

@@ -50,6 +50,7 @@ Markdown = Annotated[
 ]
 Level = Annotated[int | None, typer_option(CompilationOptions, "opt_level")]
 Memory = Annotated[str | None, typer_option(CompilationOptions, "memory")]
+Programs = Annotated[int, typer_option(CompilationOptions, "programs")]
 Threads = Annotated[
     int,
     typer.Option(

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from verax.base.options import InputOptions, ModelOptions, PhotoOptions
+from verax.base.settings import MAX_PROGRAMS
 from verax.cli.late import done_in
 from verax.cli.options import (
     Disable,
@@ -19,6 +20,7 @@ from verax.cli.options import (
     Level,
     Memory,
     Model,
+    Programs,
     Seed,
     Threads,
 )
@@ -34,6 +36,7 @@ def command(
     disable: Disable = None,
     threads: Threads = 0,
     memory: Memory = None,
+    programs: Programs = MAX_PROGRAMS,
     trust_key: Annotated[
         Path | None,
         typer.Option(

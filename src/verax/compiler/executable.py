@@ -10,8 +10,6 @@ import contextlib
 import dataclasses
 import threading
 import time
-import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,17 +18,23 @@ import numpy as np
 from verax.base import memory
 from verax.base.arrays import as_arrays
 from verax.base.deprecation import renamed_property
-from verax.base.errors import InputError
+from verax.base.errors import GraphError, InputError, UnsupportedError, UsageError
 from verax.base.lazy import deferred
 from verax.base.notebooks import of_text
 from verax.base.tensors import named_inputs
+from verax.compiler.held_programs import HeldPrograms
 from verax.compiler.hot_sizes import HotSizes
+from verax.compiler.open_inputs import (
+    has_counted_sizes,
+    leaves_symbols_open,
+    shape_defining_inputs,
+)
 from verax.compiler.open_programs import OpenPrograms
 from verax.compiler.specialize import Specializer, reference_call
 from verax.compiler.specialized import Specialized
-from verax.ir.deferred import is_decided_by_shapes, reinferred
+from verax.ir.deferred import reinferred
 from verax.ir.graph import Graph
-from verax.ir.types import DType, TensorType
+from verax.ir.types import TensorType
 from verax.records.plan import Plan
 from verax.records.recipe import Recipe
 from verax.reference.evaluate import bind_symbols
@@ -43,13 +47,11 @@ from verax.runtime.stateful import Arrays, StatefulExecutable
 if TYPE_CHECKING:
     from verax.compiler.caches import bind_caches
     from verax.compiler.describe.step_times import profile_of
-    from verax.compiler.plan.choice import counts_size
     from verax.compiler.plan.growing import grows as caches_grow
     from verax.records.certificate import Certificate
     from verax.records.profile import Profile
     from verax.records.trace import Trace
 else:
-    counts_size = deferred("verax.compiler.plan.choice:counts_size")
     bind_caches = deferred("verax.compiler.caches:bind_caches")
     caches_grow = deferred("verax.compiler.plan.growing:grows")
     profile_of = deferred("verax.compiler.describe.step_times:profile_of")
@@ -85,8 +87,7 @@ class Executable(StatefulExecutable):
         self.certificate: Certificate | None = None
         self._by_value = shape_defining_inputs(graph)
         self._by_types_alone = not self._by_value and not self.settings.memory
-        self._programs: OrderedDict[tuple[Any, ...], _Bound] = OrderedDict()
-        self._has_dropped = False
+        self._programs: HeldPrograms[_Bound] = HeldPrograms(graph.name, self.settings)
         self._open = OpenPrograms(graph, specializer)
         self._hot = HotSizes()
         self._can_be_open = specializer.opens and leaves_symbols_open(graph)
@@ -208,7 +209,7 @@ class Executable(StatefulExecutable):
         alone = self.specializer.specialize(self._at(shapes, {}), {})
         with self._lock:
             if key not in self._programs:
-                self._keep(key, _Bound(alone))
+                self._programs.hold(key, _Bound(alone))
             return self._programs[key]
 
     def _note_call(self, last: tuple[tuple[Any, ...], _Bound], started: float) -> None:
@@ -396,17 +397,47 @@ class Executable(StatefulExecutable):
         served = self._open.serving(by_name) if may_open else None
         if served is not None:
             return _Bound(*served)
-        graph = self._at(shapes, values)
-        look = may_open and not self._counts
-        cached = self.specializer.cached_program(graph, values) if look else None
-        if may_open and cached is None:
-            program = self._open.make(by_name)
-            if program is not None:
-                return _Bound(*program)
-            self._can_be_open = self._open.is_possible
-        bound = _Bound(cached or self.specializer.specialize(graph, values))
-        self._keep(key, bound)
+        try:
+            graph = self._at(shapes, values)
+            look = may_open and not self._counts
+            cached = self.specializer.cached_program(graph, values) if look else None
+            if may_open and cached is None:
+                program = self._open.make(by_name)
+                if program is not None:
+                    return _Bound(*program)
+                self._can_be_open = self._open.is_possible
+            bound = _Bound(cached or self.specializer.specialize(graph, values))
+        except GraphError as error:
+            raise _of_sizes(error, by_name) from error
+        self._programs.hold(key, bound)
         return bound
+
+    def open_program(self, sizes: Mapping[str, int]) -> Specialized:
+        """The program for many sizes that serves these of all symbols; made now if there is none.
+
+        Raises `UsageError` for other names, `GraphError` where the network is not valid for these
+        sizes, `UnsupportedError` where there can be no such program.
+        """
+        names = sorted(self.graph.symbols())
+        if sorted(sizes) != names or min(sizes.values(), default=0) < 1:
+            raise UsageError(
+                f"the open sizes are {', '.join(names) or 'none'}",
+                next_step="give each of them a number from 1 on, and no others",
+            )
+        types = {v: self.graph.types[v].substitute(sizes) for v in self.graph.inputs}
+        by_name = {name: sizes[name] for name in names}
+        with self._lock:
+            served = self._open.serving(by_name) if self._can_be_open else None
+            if served is None and self._can_be_open:
+                self._at({v: t.shape for v, t in types.items()}, {})
+                served = self._open.make(by_name)
+        if served is None:
+            raise UnsupportedError(
+                "no program of this network serves many sizes",
+                place=self.graph.name,
+                next_step="see docs/changing_sizes.md, or compile it for each set of sizes",
+            )
+        return served[0]
 
     def _key_of(
         self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]
@@ -415,83 +446,17 @@ class Executable(StatefulExecutable):
             a.tobytes() for a in values.values()
         )
 
-    def _keep(self, key: tuple[Any, ...], bound: _Bound) -> None:
-        """Hold a program for one set of sizes."""
-        self._programs[key] = bound
-        if len(self._programs) > self.settings.programs:
-            self._drop_oldest()
-
     def _at(self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]) -> Graph:
         """The network with these shapes."""
         types = {v: TensorType(self.graph.types[v].dtype, s) for v, s in shapes.items()}
         return reinferred(self.graph, types, values)
 
-    def _drop_oldest(self) -> None:
-        """Drop the program that was used longest ago; warn at the first."""
-        self._programs.popitem(last=False)
-        if not self._has_dropped:
-            self._has_dropped = True
-            warnings.warn(
-                f"{self.graph.name or 'the network'} ran with more than {self.settings.programs} "
-                "sets of input sizes: the program used longest ago is dropped, and made again or "
-                "read from the disk when its sizes come back (compile with programs=... to hold "
-                "more)",
-                stacklevel=6,
-            )
 
-
-def leaves_symbols_open(graph: Graph) -> bool:
-    """Whether sizes of symbols are all that the inputs leave open, each of them the size of some
-    axis, and those of state are known."""
-    dims = {str(d) for v in graph.inputs for d in graph.types[v].dims}
-    are_symbols = all(name in dims for name in graph.symbols())
-    is_state = all(v in graph.initial and graph.types[v].is_static for v in graph.updates)
-    return are_symbols and is_state and not shape_defining_inputs(graph)
-
-
-def has_counted_sizes(graph: Graph) -> bool:
-    """Whether data decide sizes, and kernels can count what does."""
-    if is_decided_by_shapes(graph):
-        return False
-    names = graph.symbols()
-    return any(
-        counts_size(n.op) and graph.types[n.outputs[0]].symbols() - names for n in graph.nodes
-    )
-
-
-def shape_defining_inputs(graph: Graph) -> tuple[str, ...]:
-    """Graph inputs whose values set shapes: small integer tensors that type rules ask for.
-
-    A program is specialized for their values, as it is for shapes. Of a network that has none,
-    no nodes need be read where that is known (`frontends.deferred_model`).
-    """
-    if is_decided_by_shapes(graph):
-        return ()
-    symbols = graph.symbols()
-    from_input: dict[str, frozenset[str]] = {v: frozenset([v]) for v in graph.inputs}
-    defining: set[str] = set()
-    for node in graph.nodes:
-        sources = frozenset().union(
-            *(from_input.get(v, frozenset()) for v in node.inputs if v is not None)
-        )
-        inherited = symbols.union(*(t.symbols() for t in graph.input_types(node) if t is not None))
-        dynamic = any(not t.symbols() <= inherited for t in graph.output_types(node))
-        if dynamic:
-            data = None if node.op.kind in ("Range", "ConstantOfShape") else node.inputs[0]
-            defining |= {
-                v
-                for v in node.inputs
-                if v in graph.inputs and _sets_shapes(graph.types[v]) and v != data
-            }
-            asks = bool(node.inputs) and not counts_size(node.op)  # else all of its data decide
-            if asks and not any(v in defining for v in node.inputs):
-                defining |= {v for v in sources if _sets_shapes(graph.types[v])}
-        for output in node.outputs:
-            from_input[output] = sources if _sets_shapes(graph.types[output]) else frozenset()
-    return tuple(v for v in graph.inputs if v in defining)
-
-
-def _sets_shapes(type_: TensorType) -> bool:
-    if not type_.is_static or type_.rank > 1 or int(type_.size) > 64:
-        return False
-    return type_.dtype in (DType.int64, DType.int32) or type_.dtype.is_float
+def _of_sizes(error: GraphError, sizes: Mapping[str, int]) -> GraphError:
+    """The error of a node that inputs of these sizes do not fit, saying which they are."""
+    if not sizes:
+        return error
+    listed = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+    stated = f"the inputs' sizes are {listed}"
+    steps = (error.next_step, stated) if error.next_step else (stated,)
+    return type(error)(error.cause, place=error.place or "", next_step="; ".join(steps))

@@ -25,6 +25,7 @@ from verax.compiler.kernels.target import Target
 from verax.compiler.specialized import Specialized, Translation, largest_value
 from verax.ir.assumptions import (
     Assumptions,
+    Condition,
     NotOpenError,
     assumed_sizes,
     assuming,
@@ -180,7 +181,7 @@ class Specializer:
         some node has no kernel that reads sizes at run time.
 
         counts: sizes that data decided in a run that it shall serve, by their names."""
-        with self._assuming(sizes, counts) as assumed:
+        with self._assuming(graph, sizes, counts) as assumed:
             try:
                 opened = _opened(graph, sizes, assumed)
                 return self._compile(opened, assumed=assumed)
@@ -209,7 +210,7 @@ class Specializer:
             entry = self._cache.program(self._open_key(graph, index), tuple(sizes.values()))
         if entry is None or entry[0].open_sizes is None:
             return None
-        with self._assuming(sizes, counts) as assumed:
+        with self._assuming(graph, sizes, counts) as assumed:
             try:  # without a look at the nodes, which may not have been read
                 opened = _with_symbols(graph, sizes, assumed)
             except NotOpenError:  # where a program was made for other sizes
@@ -217,16 +218,20 @@ class Specializer:
             return self._from_cache_entry(entry, opened, "", assumed)
 
     def _open_key(self, graph: Graph, index: int) -> str:
-        return self._key_with(graph, {}, {"open": np.array(index).tobytes()})[1]
+        decisive = {"open": np.array(index).tobytes()}
+        if graph.bounds:  # under which others are made; that sizes are within is their condition
+            decisive["bounds"] = json.dumps(dict(graph.bounds), sort_keys=True).encode()
+        return self._key_with(graph, {}, decisive)[1]
 
     @contextlib.contextmanager
     def _assuming(
-        self, sizes: Mapping[str, int], counts: Mapping[str, int] | None
+        self, graph: Graph, sizes: Mapping[str, int], counts: Mapping[str, int] | None
     ) -> Iterator[Assumptions]:
-        """Sizes of the symbols "d0", "d1", ... that stand for those named; counts of those that
-        data decide, as far as they are known."""
+        """Sizes of the symbols "d0", "d1", ... that stand for those named, within the bounds that
+        the network states; counts of those that data decide, as far as they are known."""
         in_order = {f"d{i}": size for i, size in enumerate(sizes.values())}
-        assumed = Assumptions(in_order, counts=counts or {})
+        bounds = {d: graph.bounds[s] for d, s in zip(in_order, sizes) if s in graph.bounds}
+        assumed = Assumptions(in_order, counts=counts or {}, bounds=bounds, stated=_within(bounds))
         with memory.limited(self.settings.memory or None), assuming(assumed):
             yield assumed
 
@@ -343,6 +348,17 @@ def _require_memory(graph: Graph) -> None:
     """Raises `InputError` where a node gives more than may be had, before it is compiled."""
     size, location = largest_value(graph)
     memory.require(size, "what this node gives", location)
+
+
+def _within(bounds: Mapping[str, tuple[int, int | None]]) -> tuple[Condition, ...]:
+    """The conditions that symbols are within bounds: whatever is decided by these holds."""
+    conditions: list[Condition] = []
+    for name, (low, high) in bounds.items():
+        if low > 1:
+            conditions.append(Condition(symbol(name) - low, ">="))  # type: ignore[arg-type]
+        if high is not None:
+            conditions.append(Condition(high - symbol(name), ">="))  # type: ignore[arg-type]
+    return tuple(conditions)
 
 
 def _opened(graph: Graph, sizes: Mapping[str, int], assumed: Assumptions) -> Graph:

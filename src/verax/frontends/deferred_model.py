@@ -45,6 +45,7 @@ class DeferredModel(Model):
             name=record["name"],
             node_count=int(record["nodes"]),
             decided_by_shapes=True,
+            bounds={s: (int(low), high) for s, (low, high) in record.get("bounds", {}).items()},
         )
         fields: dict[str, Any] = {
             "graph": graph, "format": record["format"], "source": source, "program": None,
@@ -82,6 +83,7 @@ def record_of(model: Model) -> dict[str, Any] | None:
         "inputs": list(graph.inputs),
         "outputs": list(graph.outputs),
         "types": {v: str(graph.types[v]) for v in interface},
+        "bounds": {s: list(ends) for s, ends in graph.bounds.items()},
         "name": graph.name,
         "nodes": len(graph.nodes),
         "format": model.format,

@@ -78,7 +78,9 @@ class Assumptions:
     """sizes: of every symbol, at least 1; those that data decide follow as they are met, as
     `counts` has them by name. conditions: what was decided by them, in order, with the line of code
     that asked first, if `traced`. counted: the name that type rules gave to a size that data
-    decide, by its symbol. elements: see `while_there_are`; counts_are_open: see `counts_open`."""
+    decide, by its symbol. elements: see `while_there_are`; counts_are_open: see `counts_open`.
+    bounds: (lowest, highest) that symbols are stated to have, which decide without a condition;
+    stated: the conditions that sizes are within them, which hold from the outset."""
 
     sizes: dict[str, int]
     traced: bool = False
@@ -87,6 +89,17 @@ class Assumptions:
     counted: dict[str, str] = field(default_factory=dict)
     elements: Polynomial | None = None
     counts_are_open: bool = False
+    bounds: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    stated: tuple[Condition, ...] = ()
+
+    def __post_init__(self) -> None:
+        for condition in self.stated:
+            self.conditions.setdefault(condition, "")
+
+    def bounds_of(self, symbol: str) -> tuple[int, int | None]:
+        """Sizes between which a symbol lies. Of what is counted there may be none."""
+        low, high = self.bounds.get(symbol, (1, None))
+        return (0 if symbol in self.counted else max(low, 1)), high
 
     def counted_symbol(self, name: str) -> str:
         """The symbol of a size that data decide, which type rules call `name`."""
@@ -117,8 +130,8 @@ class Assumptions:
 
     def is_zero(self, difference: Polynomial) -> bool:
         """Whether it is zero; decided for now where that depends on sizes."""
-        lowest = difference.lowest()
-        if lowest is not None and lowest > 0:
+        lowest, highest = difference.lowest(), difference.highest()
+        if (lowest is not None and lowest > 0) or (highest is not None and highest < 0):
             return False
         answer = difference.value(self.sizes) == 0
         self.require(difference, "==" if answer else "!=")

@@ -39,14 +39,16 @@ class DeferredGraph(Graph):
         full: Graph | None = None,
         node_count: int | None = None,
         decided_by_shapes: bool = False,
+        bounds: Mapping[str, tuple[int, int | None]] | None = None,
     ) -> DeferredGraph:
         """types: of inputs and, where they are known, outputs; full: what `make` would give, until
         it is released; node_count: for whoever prints it; decided_by_shapes: no input's value sets
-        sizes, as is known without the nodes."""
+        sizes, as is known without the nodes; bounds: as of `Graph`."""
         graph = object.__new__(cls)
         fields: dict[str, Any] = {
             "inputs": Names(inputs), "outputs": Names(outputs), "name": name,
-            "updates": {}, "initial": {}, "_make": make, "_graph": full, "_node_count": node_count,
+            "updates": {}, "initial": {}, "bounds": dict(bounds or {}),
+            "_make": make, "_graph": full, "_node_count": node_count,
             "types": _Types(graph, types), "decided_by_shapes": decided_by_shapes,
         }  # fmt: skip
         graph.__dict__.update(fields)
@@ -93,7 +95,7 @@ class DeferredGraph(Graph):
     def __reduce__(self) -> tuple[Any, ...]:
         g = self.full_graph()
         fields = (g.inputs, g.outputs, g.nodes, dict(g.constants), dict(g.types))
-        return Graph, (*map(_plain, fields), g.name)
+        return Graph, (*map(_plain, fields), g.name, {}, {}, dict(g.bounds))
 
 
 def _plain(field: Any) -> Any:
@@ -122,8 +124,9 @@ def deferred_from(graph: Graph, make: Callable[[], Graph]) -> DeferredGraph:
     types = {v: graph.types[v] for v in (*graph.inputs, *graph.outputs)}
     count = len(graph.nodes)
     return DeferredGraph.deferred(
-        make, graph.inputs, graph.outputs, types, name=graph.name, full=graph, node_count=count
-    )
+        make, graph.inputs, graph.outputs, types, name=graph.name, full=graph, node_count=count,
+        bounds=graph.bounds,
+    )  # fmt: skip
 
 
 def reinferred(
@@ -134,11 +137,15 @@ def reinferred(
         return reinfer(graph, types, values)
     inputs = tuple(v for v in graph.inputs if v not in values)
     interface = {v: types.get(v, graph.types[v]) for v in inputs}
+    open_ones = frozenset().union(*(t.symbols() for t in interface.values()))
 
     def make() -> Graph:
         return reinfer(graph.full_graph(), types, values)
 
-    return DeferredGraph.deferred(make, inputs, graph.outputs, interface, name=graph.name)
+    return DeferredGraph.deferred(
+        make, inputs, graph.outputs, interface, name=graph.name,
+        bounds={s: ends for s, ends in graph.bounds.items() if s in open_ones},
+    )  # fmt: skip
 
 
 def with_symbols(graph: Graph, dims: Mapping[str, Any]) -> Graph:

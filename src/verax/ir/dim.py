@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from math import prod
 from numbers import Integral
 from typing import ClassVar, Union
 
 from verax.base.errors import GraphError
-from verax.ir.assumptions import assumptions, deciding, is_counted
+from verax.ir import dim_bounds as ends
+from verax.ir.assumptions import assumptions, deciding
 from verax.ir.dim_limits import MAX_DEGREE, MAX_DEPTH, MAX_TERMS, MAX_WRITTEN, require_bounded
 
 DimLike = Union[int, "Dim"]
@@ -34,11 +34,18 @@ class Symbol:
     depth: ClassVar[int] = 0
     written: ClassVar[int] = 1
 
+    may_be_negative: ClassVar[bool] = False
+
     @property
     def lower_bound(self) -> int:
         """Inputs have at least one element per axis; of what is counted there may be none."""
         assumed = assumptions()
-        return int(assumed is None or self.name not in assumed.counted)
+        return 1 if assumed is None else assumed.bounds_of(self.name)[0]
+
+    @property
+    def upper_bound(self) -> int | None:
+        assumed = assumptions()
+        return None if assumed is None else assumed.bounds_of(self.name)[1]
 
     def value(self, sizes: Mapping[str, int]) -> int:
         return sizes[self.name]
@@ -60,8 +67,15 @@ class Division:
     @property
     def lower_bound(self) -> int:
         """Sizes that are divided are never negative."""
-        low = self.numerator if isinstance(self.numerator, int) else self.numerator.lowest()
-        return int(self.ceiling and low is not None and low > 0)
+        return ends.lowest_quotient(self.numerator, self.denominator, self.ceiling)
+
+    @property
+    def upper_bound(self) -> int | None:
+        return ends.highest_quotient(self.numerator, self.denominator, self.ceiling)
+
+    @property
+    def may_be_negative(self) -> bool:
+        return ends.may_be_negative(self.numerator)
 
     def value(self, sizes: Mapping[str, int]) -> int:
         numerator, denominator = (
@@ -87,8 +101,17 @@ class Maximum:
 
     @property
     def lower_bound(self) -> int:
-        sides = (d if isinstance(d, int) else d.lowest() for d in (self.left, self.right))
+        sides = (ends.lowest_of(self.left), ends.lowest_of(self.right))
         return max((low for low in sides if low is not None), default=0)
+
+    @property
+    def upper_bound(self) -> int | None:
+        sides = (ends.highest_of(self.left), ends.highest_of(self.right))
+        return None if None in sides else max(sides)  # type: ignore[type-var]
+
+    @property
+    def may_be_negative(self) -> bool:
+        return ends.may_be_negative(self.left, self.right)
 
     def value(self, sizes: Mapping[str, int]) -> int:
         return max(evaluated(self.left, sizes), evaluated(self.right, sizes))
@@ -242,13 +265,12 @@ class Dim:
         return symbols(self)
 
     def lowest(self) -> int | None:
-        """A number that it is never below, for sizes of 1 and more; None where none is seen."""
-        return _lowest(self.terms, 1)
+        """A number that it is never below, for sizes within bounds; None where none is seen."""
+        return ends.lowest_sum(self.terms, 1)
 
     def highest(self) -> int | None:
-        """A number that it is never above, for sizes of 1 and more; None where none is seen."""
-        lowest = _lowest(self.terms, -1)
-        return None if lowest is None else -lowest
+        """A number that it is never above, for sizes within bounds; None where none is seen."""
+        return None if (low := ends.lowest_sum(self.terms, -1)) is None else -low
 
     def __str__(self) -> str:
         text = ""
@@ -268,27 +290,6 @@ class Dim:
         return text
 
     __repr__ = __str__
-
-
-def _lowest(terms: tuple[tuple[Monomial, int], ...], sign: int) -> int | None:
-    """A number that the polynomial, or its negative, is never below."""
-    total = 0
-    for monomial, factor in terms:
-        if factor * sign < 0 and monomial:
-            return None
-        if any(_may_be_negative(atom) for atom, _ in monomial):
-            return None
-        total += factor * sign * prod(atom.lower_bound for atom, _ in monomial)
-    return total
-
-
-def _may_be_negative(atom: Atom) -> bool:
-    """Whether a division or a maximum may be, as of n - 1 where nothing was counted."""
-    if isinstance(atom, Symbol):
-        return False
-    sides = (atom.left, atom.right) if isinstance(atom, Maximum) else (atom.numerator,)
-    lows = (d if isinstance(d, int) else d.lowest() for d in sides)
-    return is_counted(*sides) and not any(low is not None and low >= 0 for low in lows)
 
 
 def _terms(dim: DimLike) -> tuple[tuple[Monomial, int], ...]:

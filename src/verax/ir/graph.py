@@ -66,7 +66,8 @@ class Graph(OneLine):
     """A network. `inputs` and `outputs` are value names in order; `types` covers every value.
 
     updates: input -> the output that is its content after the run. initial: of those inputs that
-    are the network's own state, the value before the first run.
+    are the network's own state, the value before the first run. bounds: (lowest, highest) sizes
+    that symbols of the inputs are stated to have, by name; None is no bound.
     """
 
     inputs: tuple[str, ...]
@@ -77,6 +78,7 @@ class Graph(OneLine):
     name: str = "graph"
     updates: Mapping[str, str] = dataclasses.field(default_factory=dict)
     initial: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    bounds: Mapping[str, tuple[int, int | None]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for array in (*self.constants.values(), *self.initial.values()):
@@ -86,6 +88,7 @@ class Graph(OneLine):
         object.__setattr__(self, "outputs", Names(self.outputs))
         object.__setattr__(self, "updates", MappingProxyType(dict(self.updates)))
         object.__setattr__(self, "initial", MappingProxyType(dict(self.initial)))
+        object.__setattr__(self, "bounds", MappingProxyType(dict(self.bounds)))
         object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
         object.__setattr__(self, "types", MappingProxyType(dict(self.types)))
 
@@ -150,6 +153,7 @@ class Graph(OneLine):
             == (other.name, other.inputs, other.outputs, other.nodes)
             and dict(self.types) == dict(other.types)
             and dict(self.updates) == dict(other.updates)
+            and dict(self.bounds) == dict(other.bounds)
             and _same_arrays(self.constants, other.constants)
             and _same_arrays(self.initial, other.initial)
         )
@@ -372,7 +376,10 @@ def reinfer(
         b.add_all(node.op, node.inputs, node.outputs, node.name)
     updates = {v: o for v, o in graph.updates.items() if v not in values}
     initial = {v: a for v, a in graph.initial.items() if v not in values}
-    return b.graph(graph.outputs, updates, initial)
+    inferred = b.graph(graph.outputs, updates, initial)
+    open_ones = inferred.symbols() if graph.bounds else frozenset()
+    bounds = {s: ends for s, ends in graph.bounds.items() if s in open_ones}
+    return dataclasses.replace(inferred, bounds=bounds) if bounds else inferred
 
 
 def specialize(graph: Graph, sizes: Mapping[str, DimLike]) -> Graph:

@@ -36,12 +36,15 @@ class Printed(Protocol):
     def updates(self) -> Mapping[str, str]: ...
     @property
     def initial(self) -> Mapping[str, np.ndarray]: ...
+    @property
+    def bounds(self) -> Mapping[str, tuple[int, int | None]]: ...
 
 
 def print_graph(graph: Printed) -> str:
     """The text form of `graph`."""
     lines = [f"graph {json.dumps(graph.name)}"]
     lines += [_input(graph, v) for v in graph.inputs]
+    lines += [f"size {s}: {bounds_text(ends)}" for s, ends in graph.bounds.items()]
     lines += [
         f"const {_value(v)}: {graph.types[v]} = {_content(a)}" for v, a in graph.constants.items()
     ]
@@ -53,6 +56,12 @@ def print_graph(graph: Printed) -> str:
     updated = {new: f" -> {_value(v)}" for v, new in graph.updates.items()}
     lines += [f"output {_value(v)}{updated.get(v, '')}" for v in graph.outputs]
     return "\n".join(lines) + "\n"
+
+
+def bounds_text(bounds: tuple[int, int | None]) -> str:
+    """The lowest and the highest size of a symbol."""
+    low, high = bounds
+    return f"{low} and more" if high is None else f"{low} to {high}"
 
 
 def _input(graph: Printed, value: str) -> str:

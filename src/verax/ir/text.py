@@ -8,6 +8,11 @@ graph. Small constants are written out; large ones are named by a hash and suppl
     %y: float32[n, 64, 112, 112] = Conv(strides=(2, 2))(%x, %w, _) @ "conv1"
     output %y
 
+Sizes between which a symbol of the inputs is stated to lie follow them:
+
+    size n: 1 to 512
+    size h: 32 and more
+
 State is an input with its initial value; an output that is the new content of an input (state or
 not) says of which one:
 
@@ -32,6 +37,8 @@ from verax.ir.printer import content_hash
 from verax.ir.types import TensorType, split_commas
 
 _VALUE = re.compile(r'%(?:"(?:[^"\\]|\\.)*"|[A-Za-z0-9_./\-]+(?::[A-Za-z0-9_./\-]+)*)')
+
+_BOUNDS = re.compile(r"([\w.]+): (\d+) (?:to (\d+)|and more)")
 
 
 def parse_graph(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
@@ -75,6 +82,7 @@ class _Reader:
         self.types: dict[str, TensorType] = {}
         self.updates: dict[str, str] = {}
         self.initial: dict[str, np.ndarray] = {}
+        self.bounds: dict[str, tuple[int, int | None]] = {}
 
     def graph(self) -> Graph:
         return Graph(
@@ -86,6 +94,7 @@ class _Reader:
             self.name,
             self.updates,
             self.initial,
+            self.bounds,
         )
 
     def line(self, line: str) -> None:
@@ -100,8 +109,17 @@ class _Reader:
             self._filled(declaration, self.constants)
         elif keyword == "state":
             self.inputs.append(self._filled(declaration, self.initial))
+        elif keyword == "size":
+            self._size(declaration)
         else:
             self._node(line)
+
+    def _size(self, text: str) -> None:
+        match = _BOUNDS.fullmatch(text)
+        if match is None:
+            raise GraphError(f"expected a symbol and its bounds, n: 1 to 512, found {text!r}")
+        name, low, high = match.groups()
+        self.bounds[name] = (int(low), None if high is None else int(high))
 
     def _typed(self, text: str) -> str:
         match = _VALUE.match(text)

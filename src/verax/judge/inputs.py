@@ -43,8 +43,14 @@ def choose_sizes(graph: Graph, fixed: Mapping[str, int] | None = None) -> dict[s
         type_ = graph.types[name]
         for axis, dim in enumerate(type_.dims):
             for symbol in sorted(symbols(dim)):
-                sizes.setdefault(symbol, _size(type_, axis))
+                sizes.setdefault(symbol, _within(graph, symbol, _size(type_, axis)))
     return sizes
+
+
+def _within(graph: Graph, symbol: str, size: int) -> int:
+    """The size, or the end of the symbol's bounds that is nearest to it."""
+    low, high = graph.bounds.get(symbol, (0, None))
+    return max(low, size if high is None else min(size, high))
 
 
 def _size(type_: TensorType, axis: int) -> int:

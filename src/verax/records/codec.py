@@ -61,7 +61,8 @@ def from_plain(kind: Any, data: Any, path: str = "") -> Any:
     if origin in (Union, types.UnionType):
         if data is None and type(None) in inner:
             return None
-        return from_plain(next(a for a in inner if a is not type(None)), data, path)
+        kinds = [a for a in inner if a is not type(None)]
+        return from_plain(type(data) if type(data) in kinds else kinds[0], data, path)
     if origin is tuple:
         items = _expected(data, list, "a list", path)
         kinds = [inner[0]] * len(items) if inner[1:] == (Ellipsis,) else list(inner)

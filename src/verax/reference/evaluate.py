@@ -11,6 +11,7 @@ import numpy as np
 from verax.base.errors import InputError, VeraxError
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, as_tuple
+from verax.ir.printer import bounds_text
 from verax.ir.types import DType, TensorType
 from verax.reference.sizes import require_memory
 
@@ -125,7 +126,7 @@ def bind_symbols(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, in
     """Check inputs against the declared types; returns the sizes of symbols.
 
     State may be left out. Raises `InputError` naming the input that is missing, unknown or of
-    another type.
+    another type, or has a size outside of the bounds stated of its symbol.
     """
     inputs = {**graph.initial, **inputs}
     expected = ", ".join(f"{v}: {graph.types[v]}" for v in graph.inputs)
@@ -135,6 +136,7 @@ def bind_symbols(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, in
             raise InputError(f"the model has no input {name!r}", next_step=f"it takes {expected}")
     sizes: dict[str, int] = {}
     computed: list[tuple[str, int, int]] = []  # sizes that follow from those of symbols
+    first: dict[str, str] = {}
     for name in graph.inputs:
         if name not in inputs:
             raise InputError(f"the input {name!r} is missing", next_step=f"it takes {expected}")
@@ -154,26 +156,45 @@ def bind_symbols(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, in
             if dim == size:
                 continue
             names = TensorType(declared.dtype, (dim,)).symbols()
-            bound_size = sizes.setdefault(str(dim), size) if str(dim) in names else None
-            if bound_size is None:
+            if str(dim) in names:
+                bound_size = sizes.setdefault(str(dim), size)
+                axis_name = first.setdefault(str(dim), f"axis {axis} of {name!r}")
+                _require_within(graph, str(dim), size, name, axis)
+                if bound_size != size:
+                    expected_size = f" = {bound_size}, the size of {axis_name}"
+                    raise _wrong_size(graph, name, axis, array.shape, expected_size)
+            else:
                 computed.append((name, axis, size))
-            elif bound_size != size:
-                raise _wrong_size(graph, name, axis, array.shape, bound_size)
     for name, axis, size in computed:
         declared = graph.types[name]
         fixed = TensorType(declared.dtype, (declared.dims[axis],)).substitute(sizes)
         if fixed.is_static and fixed.shape[0] != size:
-            dim_size = None if declared.is_static else fixed.shape[0]
-            raise _wrong_size(graph, name, axis, np.shape(inputs[name]), dim_size)
+            is_known = isinstance(declared.dims[axis], int)
+            expected_size = "" if is_known else f" = {fixed.shape[0]}"
+            raise _wrong_size(graph, name, axis, np.shape(inputs[name]), expected_size)
     return sizes
 
 
 def _wrong_size(
-    graph: Graph, name: str, axis: int, shape: tuple[int, ...], expected: int | None
+    graph: Graph, name: str, axis: int, shape: tuple[int, ...], expected: str
 ) -> InputError:
-    dim = graph.types[name].dims[axis]
-    size = "" if expected is None or dim == expected else f" = {expected}"
+    """expected: what follows the model's size where that is no number."""
     return InputError(
-        f"axis {axis} has size {shape[axis]}, the model takes {dim}{size}",
+        f"axis {axis} has size {shape[axis]}, the model takes {graph.types[name].dims[axis]}"
+        f"{expected}",
         place=f"input {name!r} of shape {shape}",
     )
+
+
+def _require_within(graph: Graph, symbol: str, size: int, name: str, axis: int) -> None:
+    """Raise `InputError` for a size outside of the bounds that are stated of a symbol."""
+    bounds = graph.bounds.get(symbol)
+    if bounds is None:
+        return
+    low, high = bounds
+    if size < low or (high is not None and size > high):
+        raise InputError(
+            f"axis {axis} has size {size}; {symbol} is stated to be {bounds_text(bounds)}",
+            place=f"input {name!r}",
+            next_step="give an input within the bounds, or load the model with others",
+        )

@@ -416,6 +416,7 @@ def _image(value: object) -> dict[str, Any]:
 _NOTES = {
     *("verax", "graph", "plan", "on_reference", "tuning", "opt_level", "nodes", "recipe"),
     *("refused", "certificate", "options", "choices", "largest", "largest_at"),
+    "open_names",
 }
 _NODE = {"op", "name", "inputs", "outputs", "input_types", "output_types"}
 
@@ -454,6 +455,7 @@ def _notes(value: object) -> dict[str, Any]:
         "options": text,
         "largest": integer,
         "largest_at": text,
+        "open_names": lambda v, p: items(v, p, text),
     }
     return {name: read[name](value, f"notes.{name}") for name, value in notes.items()}
 

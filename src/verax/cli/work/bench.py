@@ -52,7 +52,9 @@ def perform(
         )
     settings = timing.engine_settings
     loaded = require_model(
-        load_file(model, ModelOptions()), model, "other engines cannot run a .vx file"
+        load_file(model, ModelOptions(shape=timing.shape)),
+        model,
+        "other engines cannot run a .vx file",
     )
     profiled = timing.profile or trace is not None
     competitors = tuple(n.strip() for n in timing.against.split(",") if n.strip() and not profiled)
@@ -72,13 +74,10 @@ def perform(
                 "on the networks it makes",
             )
     counts = _integers("--threads", timing.threads)
-    sizes = {}
-    for text in timing.shape:
-        name, _, size = text.partition("=")
-        sizes[name] = _integers("--shape", size)[0]
     arrays = read_inputs(inputs, loaded.inputs, ImageOptions()).arrays
     if not arrays:
-        sizes = {s: 1 for s in loaded.graph.symbols()} | sizes
+        bounds = loaded.graph.bounds
+        sizes = {s: max(1, bounds.get(s, (1, None))[0]) for s in loaded.graph.symbols()}
         drawn, words = draw_inputs(loaded.graph, timing.seed, sizes)
         arrays = {name: drawn[name] for name in loaded.graph.arguments}  # engines keep the state
         for name in arrays:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import typer
@@ -16,6 +17,7 @@ from verax.cli.inputs import read_inputs
 from verax.cli.models import load_file, require_model
 from verax.compiler.artifacts.save import signer
 from verax.compiling import compile
+from verax.frontends.model import Model
 from verax.images import ImageOptions
 from verax.records.codec import to_plain
 
@@ -24,6 +26,7 @@ def perform(
     *,
     model: Path,
     to: Path,
+    open_sizes: list[str] | None,
     compiling: CompilationOptions,
     inputs: InputOptions,
     reading: ModelOptions,
@@ -46,12 +49,10 @@ def perform(
         model,
         "this is a compiled program already",
     )
-    open_sizes = sorted(loaded.graph.symbols())
-    if open_sizes:
+    sizes = _sizes(open_sizes or (), loaded) if loaded.graph.symbols() or open_sizes else None
+    if sizes is not None and compiling.certify:
         raise UsageError(
-            f"the model leaves {', '.join(open_sizes)} open; a program has fixed shapes",
-            place=", ".join(f"{n}: {t}" for n, t in loaded.inputs.items()),
-            next_step="give them, for instance " + " ".join(f"--shape {s}=1" for s in open_sizes),
+            "a certificate is for one set of sizes", next_step="leave --certify or --open out"
         )
     begin = time.perf_counter()
     given = (
@@ -59,27 +60,34 @@ def perform(
     )
     exe = compile(loaded, samples=given or None, options=compiling)
     seconds = time.perf_counter() - begin
-    exe.save(to, sign=sign)
-    compiled_plan, compiled_recipe, is_cached = (
-        exe.plan,
-        exe.recipe,
-        exe.specialized.cached_notes is not None,
-    )
-    write_text(write_recipe, compiled_recipe.to_json())
+    exe.save(to, sign=sign, sizes=sizes)
+    specialized = exe.specialized if sizes is None else exe.open_program(sizes)
+    compiled_plan, is_cached = specialized.plan, specialized.cached_notes is not None
+    compiled_recipe = None if sizes is not None else exe.recipe
+    if compiled_recipe is not None:
+        write_text(write_recipe, compiled_recipe.to_json())
+    elif write_recipe is not None:
+        raise UsageError("a recipe is for one set of sizes", next_step="leave --write-recipe out")
     if plan:
         output.print(Text(str(compiled_plan)), soft_wrap=True)
     output.print(
         Text(
             f"{to}: {'found in the cache' if is_cached else 'compiled'} in {seconds:.2f} s, "
             f"{to.stat().st_size / 1e6:.2f} MB; arena {compiled_plan.arena_bytes / 1e6:.2f} MB"
-            f"; target {exe.specialized.binary.target}"
+            f"; target {specialized.binary.target}"
             + (f"; signed by the key {signed_by}" if signed_by else "")
         )
     )
-    output.print(
-        Text(f"recipe {compiled_recipe.sha256}, O{compiled_recipe.opt_level}"), style="dim"
-    )
-    if compiled_recipe.algorithms and not compiling.certify:
+    if sizes is not None:
+        output.print(
+            Text(f"for {_named(sizes)} and all sizes that decide alike"),
+            style="dim",
+        )
+    if compiled_recipe is not None:
+        output.print(
+            Text(f"recipe {compiled_recipe.sha256}, O{compiled_recipe.opt_level}"), style="dim"
+        )
+    if compiled_recipe is not None and compiled_recipe.algorithms and not compiling.certify:
         output.print(
             f"{len(compiled_recipe.algorithms)} layers are approximate "
             f"({', '.join(sorted(set(compiled_recipe.algorithms.values())))}); --certify judges "
@@ -102,15 +110,16 @@ def perform(
         "from_cache": is_cached,
         "bytes": to.stat().st_size,
         "arena_bytes": compiled_plan.arena_bytes,
-        "target": exe.specialized.binary.target,
+        "target": specialized.binary.target,
         "weight_bytes": compiled_plan.weight_bytes,
         "on_reference": list(compiled_plan.on_reference),
         "refused": list(compiled_plan.refused),
         "signed_by": signed_by,
         "plan": list(compiled_plan.lines),
         "options": compiling.to_notes(),
-        "recipe": to_plain(compiled_recipe),
-        "recipe_sha256": compiled_recipe.sha256,
+        "open": sizes,
+        "recipe": None if compiled_recipe is None else to_plain(compiled_recipe),
+        "recipe_sha256": None if compiled_recipe is None else compiled_recipe.sha256,
     }
     judged = exe.certificate
     if judged is not None:
@@ -120,3 +129,37 @@ def perform(
     write_json(json, "verax.compile/1", facts)
     if judged is not None and not judged.holds:
         raise typer.Exit(1)
+
+
+def _sizes(texts: Sequence[str], model: Model) -> dict[str, int]:
+    """The sizes that `--open` names, which are all that the model leaves open."""
+    sizes: dict[str, int] = {}
+    for text in texts:
+        name, _, digits = text.rpartition("=")
+        if not name or not digits.isascii() or not digits.isdigit() or int(digits) < 1:
+            raise UsageError(
+                f"--open {text!r} is no size", next_step="write NAME=SIZE, for instance batch=2"
+            )
+        sizes[name] = int(digits)
+    symbols = sorted(model.graph.symbols())
+    unknown = [name for name in sizes if name not in symbols]
+    if unknown:
+        raise UsageError(
+            f"the model has no open size {unknown[0]!r}",
+            next_step=f"it leaves {', '.join(symbols) or 'none'} open",
+        )
+    left = [name for name in symbols if name not in sizes]
+    if left:
+        raise UsageError(
+            f"the model leaves {', '.join(left)} open",
+            place=", ".join(f"{n}: {t}" for n, t in model.inputs.items()),
+            next_step="give them, for instance "
+            + " ".join(f"--shape {s}=1" for s in left)
+            + ", or leave them open with "
+            + " ".join(f"--open {s}=1" for s in left),
+        )
+    return sizes
+
+
+def _named(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())

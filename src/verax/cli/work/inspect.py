@@ -13,6 +13,7 @@ from verax.cli.console import can_write, output, write_json
 from verax.cli.models import load_file
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.frontends.model import Model as Loaded
+from verax.ir.printer import bounds_text
 from verax.ir.types import TensorType
 from verax.ops.control.control import kinds_inside
 from verax.records.codec import to_plain
@@ -48,6 +49,8 @@ def _model(model: Loaded, graph: bool, ledger: bool) -> dict[str, Any]:
     for key, value in model.metadata.items():
         output.print(Text(f"  {key}: {value}", style="dim"))
     _signature(model.inputs, model.outputs, model.state)
+    for symbol, bounds in net.bounds.items():
+        output.print(Text.assemble("size   ", (symbol, "cyan"), f": {bounds_text(bounds)}"))
     listed = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     output.print(Text(f"{len(net.nodes)} nodes: {listed}"))
     inside = Counter(kind for node in net.nodes for kind in kinds_inside(node.op))

@@ -17,6 +17,7 @@ from rich.text import Text
 from verax.base.errors import UsageError
 from verax.base.files import atomic_write
 from verax.base.options import InputOptions, ModelOptions, PhotoOptions
+from verax.base.settings import MAX_PROGRAMS
 from verax.cli.console import can_write, output, write_json
 from verax.cli.groups import split_names
 from verax.cli.inputs import image_options, read_inputs
@@ -44,6 +45,7 @@ def perform(
     disable: list[str] | None,
     threads: int,
     memory: str | None,
+    programs: int,
     reading: ModelOptions,
     trust_key: Path | None,
     steps: int,
@@ -83,6 +85,12 @@ def perform(
                 place=str(model),
                 next_step="leave --memory out, or compile for smaller sizes",
             )
+        if programs != MAX_PROGRAMS:
+            raise UsageError(
+                "a compiled program is one",
+                place=str(model),
+                next_step="leave --programs out",
+            )
         if threads:
             loaded.use_threads(threads)
     else:
@@ -91,6 +99,7 @@ def perform(
             opt_level=opt_level,
             threads=threads,
             memory=memory or 0,
+            programs=programs,
             disable=split_names("disable", disable),
         )
     for _ in range(steps - 1):

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from verax.base.compile_options import CompilationOptions
 from verax.base.errors import UnsupportedError, UsageError
 from verax.base.reading import plain_bytes
+from verax.compiler.artifacts.open_inputs import is_readable
 from verax.compiler.executable import Executable
 from verax.records.recipe import Recipe
 from verax.runtime.signature import fingerprint, signing_key
@@ -23,9 +25,11 @@ def save(
     path: str | os.PathLike[str],
     sign: str | os.PathLike[str] | None = None,
     options: CompilationOptions | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> None:
     """Write the program that `executable` used last to `path` (.vx).
 
+    sizes: of all symbols: the program for many sizes that serves these is written in its place.
     sign: a PEM file with the Ed25519 private key to sign it with. options: that it was compiled
     with, for the notes. The program's state begins with the initial values again. Raises
     `InputError` when shapes are symbolic and nothing was run yet, `UnsupportedError` when the
@@ -33,7 +37,12 @@ def save(
     there is no such key.
     """
     key = None if sign is None else signing_key(sign)
-    specialized = executable.specialized
+    specialized = executable.specialized if sizes is None else executable.open_program(sizes)
+    if sizes is not None and (executable.graph.state or not is_readable(specialized.open_sizes)):
+        raise UnsupportedError(
+            "it remembers something, or has sizes that no axis of an input is",
+            next_step="give all sizes, and save a program for these",
+        )
     fixed = [v for v in executable.graph.state if v not in specialized.inputs]
     if fixed:
         raise UnsupportedError(
@@ -45,8 +54,10 @@ def save(
     notes = dict(specialized.notes(executable.settings))
     if options is not None:
         notes["options"] = json.dumps(options.to_notes())
-    if executable.certificate is not None:
+    if executable.certificate is not None and sizes is None:
         notes["certificate"] = executable.certificate.to_json()
+    if sizes is not None:
+        notes["open_names"] = sorted(sizes)
     save_binary(path, specialized.binary, notes, key)
 
 

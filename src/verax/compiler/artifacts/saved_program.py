@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from verax.base.deprecation import renamed_property
+from verax.base.errors import InputError, ModelError
 from verax.base.printing import first_few
 from verax.base.processor import require_runs_here
 from verax.base.settings import Settings
+from verax.compiler.artifacts.open_inputs import COMPILE, is_readable, open_types, sizes_of
 from verax.ir.types import DType, TensorType
 from verax.runtime.arguments import check_inputs, types_of
+from verax.runtime.counted_sizes import CountsNotServedError
+from verax.runtime.execution_context import with_shapes
 from verax.runtime.program import Program
 from verax.runtime.program_binary import ProgramBinary, PythonStep, Signature
 from verax.runtime.signature import trusted_key
@@ -48,6 +52,8 @@ def calls_of(
 class SavedExecutable(StatefulExecutable):
     """A program read from a .vx file, which is machine code: load it only if you trust its sender.
 
+    One for many sizes raises `InputError` for those that it was not made for.
+
     trust_key: a PEM file with the Ed25519 public key that must have signed it. threads: 0 is all
     cores of this process.
     """
@@ -66,6 +72,16 @@ class SavedExecutable(StatefulExecutable):
         state = {s.input: s.output for s in binary.state}
         super().__init__(state, {s.input: s.initial for s in binary.state})
         self.notes, self.binary = notes, binary
+        if binary.open_sizes is not None and (state or not is_readable(binary.open_sizes)):
+            raise ModelError(
+                "it leaves sizes open that no input tells, or has state",
+                place=os.fspath(path),
+                next_step="compile the model again",
+            )
+        symbols = binary.open_sizes.symbols if binary.open_sizes is not None else ()
+        self._open_names = tuple(notes.get("open_names", symbols))
+        if len(self._open_names) != len(symbols):
+            raise ModelError("its open sizes have other names", place=os.fspath(path))
         if binary.object_code:
             require_runs_here(binary.target, os.fspath(path))
         self._call = calls_of(binary, notes, os.fspath(path))
@@ -91,10 +107,17 @@ class SavedExecutable(StatefulExecutable):
 
     @property
     def inputs(self) -> dict[str, TensorType]:
+        """Of a program for many sizes with names of those that are open."""
+        open_sizes = self.binary.open_sizes
+        if open_sizes is not None:
+            return open_types(self.binary.inputs, open_sizes.inputs, open_sizes, self._open_names)
         return _types(self.binary.inputs, {s.input for s in self.binary.state})
 
     @property
     def outputs(self) -> dict[str, TensorType]:
+        open_sizes = self.binary.open_sizes
+        if open_sizes is not None:
+            return open_types(self.binary.outputs, open_sizes.outputs, open_sizes, self._open_names)
         return _types(self.binary.outputs, {s.output for s in self.binary.state})
 
     @property
@@ -145,9 +168,19 @@ class SavedExecutable(StatefulExecutable):
         return self._state_buffers.run(inputs, state) if self._state_buffers else None
 
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        outputs = self._program.run_if_exact(inputs)
-        if outputs is None:
-            outputs = self._program.run(check_inputs(self._input_types, inputs))
+        try:
+            outputs = self._program.run_if_exact(inputs)
+            if outputs is None and self.binary.open_sizes is not None:
+                sized = self._program.sized(sizes_of(self._program, self._open_names, inputs))
+                types = with_shapes(self.binary.inputs, sized.inputs)
+                outputs = self._program.run(check_inputs(types, inputs), sized)
+            elif outputs is None:
+                outputs = self._program.run(check_inputs(self._input_types, inputs))
+        except CountsNotServedError as refused:
+            counts = ", ".join(f"{name}={count}" for name, count in refused.counts.items())
+            raise InputError(
+                f"the program is not for what the data decide here: {counts}", next_step=COMPILE
+            ) from refused
         return dict(zip(self._names, outputs))
 
 

@@ -8,15 +8,14 @@ inferred ones.
 
 from __future__ import annotations
 
-import keyword
+import dataclasses
 import math
-import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from verax.base.errors import GraphError, ModelError, UnknownNameError, UnsupportedError, UsageError
+from verax.base.errors import GraphError, ModelError, UnsupportedError, UsageError
 from verax.frontends.common.context import (
     Conversion,
     Row,
@@ -34,6 +33,15 @@ from verax.frontends.common.control_nodes import ROWS
 from verax.frontends.common.foreign import MAX_NODES, ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.common.ledger import Attributes, Ledger
 from verax.frontends.common.open_sizes import advice
+from verax.frontends.common.stated_sizes import (
+    Bounds,
+    Shapes,
+    StatedSizes,
+    size_text,
+    stated_rank,
+    symbol_of,
+    within,
+)
 from verax.frontends.common.subgraphs import Scope, keep, scope_of
 from verax.frontends.common.wide_borders import take_wide_borders
 from verax.frontends.model import Model
@@ -48,15 +56,13 @@ MAX_ELEMENTS = 1 << 40
 LISTED = 8
 """Places that an error names."""
 
-Shapes = Mapping[str, "Sequence[int | None] | int | None"]
-
 
 class Importer:
     """One import. A format whose nodes may stand for other nodes overrides `can_convert` and
     `expand`.
 
-    table: rows by (domain, operator). shapes: sizes for what the file leaves open. values: inputs
-    to be made constants.
+    table: rows by (domain, operator). shapes: sizes for what the file leaves open, as
+    `stated_sizes` reads them. values: inputs to be made constants.
     """
 
     def __init__(
@@ -72,6 +78,8 @@ class Importer:
         self.ledger = Ledger()
         self.metadata = dict(foreign.metadata)
         self.names: dict[str, str] = {}
+        self.bounds: dict[str, Bounds] = {}
+        """Stated for symbols that stay open."""
         self._last_suffixes: dict[str, int] = {}
         self.used_names = {*foreign.constants, *(v.name for v in foreign.inputs)}
         self.used_names.update(o for node in foreign.nodes for o in node.outputs)
@@ -113,6 +121,8 @@ class Importer:
         self._updates_must_fit()
         graph = self.builder.graph(outputs, self.foreign.updates, self.foreign.initial)
         graph, replaced = take_wide_borders(graph)
+        if self.bounds:
+            graph = dataclasses.replace(graph, bounds=self.bounds)
         _must_have_room(graph.types)
         modules = {
             replaced.get(self.names[v], self.names[v]): call
@@ -187,36 +197,23 @@ class Importer:
     def _inputs(self) -> None:
         self._require_ranks()
         declared = {v.name: self._input_dims(v) for v in self.foreign.inputs}
-        labels = {d for dims in declared.values() for d in dims if isinstance(d, str)}
-        if unknown := sorted(set(self.shapes) - set(declared) - labels):
-            raise UnknownNameError(
-                f"the model has no input or dimension {unknown[0]!r}",
-                tuple(unknown),
-                next_step=f"it has {', '.join(sorted([*declared, *labels])) or 'none'}",
-            )
         if nowhere := sorted(set(self.values) - set(declared)):
             raise UsageError(
                 f"a value is given for {nowhere[0]!r}, which is no input of the model",
                 next_step=f"its inputs are {', '.join(declared) or 'none'}",
             )
-        named_sizes = {str(k): int(v) for k, v in self.shapes.items() if isinstance(v, int)}
-        for value in self.foreign.inputs:
-            self._bind(value.name, declared[value.name], named_sizes)
+        fixed = {v: np.shape(array) for v, array in self.values.items()}
+        stated = StatedSizes(self.shapes, declared, fixed)
         symbol_names: dict[str, str] = {}
         for value in self.foreign.inputs:
             dims = []
             for axis, dim in enumerate(declared[value.name]):
-                declared_shape = self.shapes.get(value.name, ())
-                size = (
-                    declared_shape[axis]
-                    if isinstance(declared_shape, Sequence) and declared_shape
-                    else None
-                )
-                resolved = _dim(
-                    dim if size is None else size, value.name, axis, named_sizes, symbol_names
-                )
-                self._check_size(dim, resolved, value.name, axis)
-                dims.append(resolved)
+                size = _dim(dim, stated.key_of(value.name, axis), stated, symbol_names)
+                bounds = stated.bounds_of(stated.key_of(value.name, axis))
+                self._check_size(dim, size, bounds, value.name, axis)
+                if bounds is not None and not isinstance(size, int):
+                    self.bounds[str(size)] = bounds
+                dims.append(size)
             assert value.dtype is not None
             type_ = TensorType(value.dtype, tuple(dims))
             if value.name in self.values:
@@ -235,9 +232,9 @@ class Importer:
             return value.dims
         if value.name in self.values:
             return tuple(np.shape(self.values[value.name]))
-        requested = self.shapes[value.name]
-        assert isinstance(requested, Sequence)
-        return (None,) * len(requested)
+        rank = stated_rank(self.shapes[value.name])
+        assert rank is not None
+        return (None,) * rank
 
     def _require_ranks(self) -> None:
         """Raise `ValueNeededError` naming every input whose rank neither file nor caller states."""
@@ -245,7 +242,7 @@ class Importer:
             value.name
             for value in self.foreign.inputs
             if value.dtype is not None and value.dims is None and value.name not in self.values
-            and not isinstance(self.shapes.get(value.name), Sequence)
+            and stated_rank(self.shapes.get(value.name)) is None
         ]  # fmt: skip
         if unknown:
             one = unknown[0]
@@ -258,41 +255,25 @@ class Importer:
                 f"--shape {one}=1x3x224x224 on the command line",
             )
 
-    def _bind(
-        self, name: str, dims: tuple[int | str | None, ...], named_sizes: dict[str, int]
+    def _check_size(
+        self, dim: int | str | None, size: DimLike, bounds: Bounds | None, name: str, axis: int
     ) -> None:
-        """Add the sizes to `named_sizes` that `shapes` and `values` give to named dimensions."""
-        requested = self.shapes.get(name)
-        if name in self.values:
-            requested = np.shape(self.values[name])
-        if not isinstance(requested, Sequence):
-            return
-        if len(requested) != len(dims):
-            raise UsageError(
-                f"the shape {tuple(requested)} is given for {len(dims)} dimensions",
-                place=f"input {name!r}",
-            )
-        for dim, size in zip(dims, requested):
-            if size is None:
-                continue
-            fixed = named_sizes.setdefault(dim, int(size)) if isinstance(dim, str) else dim
-            if size < 0 or (fixed is not None and fixed != size):
-                raise UsageError(
-                    f"the shape {tuple(requested)} does not fit {dims}", place=f"input {name!r}"
-                )
-
-    def _check_size(self, dim: int | str | None, size: DimLike, name: str, axis: int) -> None:
-        """Refuse a size that the file does not allow; note the allowed ones of a dynamic size."""
+        """Refuse sizes that the file does not allow; note the allowed ones of a dynamic size."""
         allowed = self.foreign.sizes.get(dim if isinstance(dim, str) else f"{name}.{axis}")
         if allowed is None:
             return
         if not isinstance(size, int):
             self.metadata[f"sizes of {size}"] = _allowed(allowed)
-        elif size not in allowed:
-            raise UsageError(
-                f"the size {size} is given for axis {axis}; the file allows {_allowed(allowed)}",
-                place=f"input {name!r}",
-            )
+        if isinstance(size, int) and size not in allowed:
+            message = f"size {size} is"
+        elif bounds is not None and not any(within(n, bounds) for n in _ends(allowed, bounds)):
+            message = f"sizes {size_text(bounds)} are"
+        else:
+            return
+        raise UsageError(
+            f"the {message} given for axis {axis}; the file allows {_allowed(allowed)}",
+            place=f"input {name!r}",
+        )
 
     def _constant(self, name: str, array: np.ndarray) -> None:
         self.names[name] = self.builder.constant(array, name)
@@ -435,40 +416,33 @@ def _allowed(sizes: Collection[int]) -> str:
     return f"{sizes[0]} and more" if sizes[-1] >= MAX_ELEMENTS else f"{sizes[0]} to {sizes[-1]}"
 
 
+def _ends(allowed: Collection[int], bounds: Bounds) -> Collection[int]:
+    """Allowed sizes, one of which is within the bounds if any is."""
+    if not isinstance(allowed, range) or not allowed:
+        return allowed
+    return (max(allowed[0], bounds[0]),) if bounds[0] <= allowed[-1] else ()
+
+
 def is_fresh(dim: DimLike) -> bool:
     """Whether a size is one that only running can tell."""
     return any(name.startswith("_") for name in symbols(dim))
 
 
 def _dim(
-    dim: int | str | None,
-    value: str,
-    axis: int,
-    named_sizes: Mapping[str, int],
-    symbol_names: dict[str, str],
+    dim: int | str | None, key: str, stated: StatedSizes, symbol_names: dict[str, str]
 ) -> DimLike:
     """A declared dimension: a number, an expression over declared names, or a symbol of its own."""
     if isinstance(dim, int):
         return dim
-    if dim is not None and dim in named_sizes:
-        return named_sizes[dim]
+    if key in stated.numbers:
+        return stated.numbers[key]
+    if key in stated.names:
+        return symbol(symbol_of(stated.names[key], symbol_names))
     expression = None if dim is None else _expression(dim)
-    if expression is not None and symbols(expression) <= {*named_sizes, *symbol_names}:
-        return substitute(
-            expression, {**{k: symbol(v) for k, v in symbol_names.items()}, **named_sizes}
-        )
-    key = dim if dim is not None else f"{value}.{axis}"
-    if key not in symbol_names:
-        plain = re.sub(r"\W", "_", key, flags=re.ASCII).strip("_")
-        plain = plain if plain and not plain[0].isdigit() else f"d{plain}"
-        if keyword.iskeyword(plain) or plain in ("max", "ceildiv"):
-            plain += "_"
-        unique, i = plain, 1
-        while unique in symbol_names.values():
-            i += 1
-            unique = f"{plain}_{i}"
-        symbol_names[key] = unique
-    return symbol(symbol_names[key])
+    if expression is not None and symbols(expression) <= {*stated.numbers, *symbol_names}:
+        values = {k: symbol(v) for k, v in symbol_names.items()}
+        return substitute(expression, {**values, **stated.numbers})
+    return symbol(symbol_of(key, symbol_names))
 
 
 def _expression(text: str) -> DimLike | None:

@@ -13,7 +13,8 @@ from verax.base.errors import ModelError, UnsupportedError, UsageError
 from verax.base.reading import companion, plain_bytes
 from verax.frontends.common.context import Row
 from verax.frontends.common.foreign import ForeignModel, ForeignNode
-from verax.frontends.common.importing import Importer, Shapes
+from verax.frontends.common.importing import Importer
+from verax.frontends.common.stated_sizes import Shapes
 from verax.frontends.common.tensor_lists import TensorList, expand_lists
 from verax.frontends.coreml.blob import Blobs
 from verax.frontends.coreml.lists import RULES as LIST_RULES

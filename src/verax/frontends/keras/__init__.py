@@ -11,7 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 
 import verax.ops  # noqa: F401  (registers the operators that the table names)
-from verax.frontends.common.importing import Importer, Shapes
+from verax.frontends.common.importing import Importer
+from verax.frontends.common.stated_sizes import Shapes
 from verax.frontends.keras.archive import open_archive
 from verax.frontends.keras.reader import read_model
 from verax.frontends.keras.table import TABLE

@@ -12,8 +12,9 @@ import numpy as np
 from verax.base.errors import ModelError, UsageError
 from verax.base.reading import plain_bytes
 from verax.frontends.common.foreign import ForeignNode
-from verax.frontends.common.importing import Importer, Shapes
+from verax.frontends.common.importing import Importer
 from verax.frontends.common.ledger import Attributes
+from verax.frontends.common.stated_sizes import Shapes
 from verax.frontends.model import Model
 from verax.frontends.mxnet.files import find_params, find_symbol
 from verax.frontends.mxnet.reader import MAX_BYTES, read_model

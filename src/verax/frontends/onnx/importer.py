@@ -16,7 +16,8 @@ import onnx
 from verax.base.errors import UnsupportedError
 from verax.frontends.common.control import Control
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
-from verax.frontends.common.importing import Importer, Shapes, is_fresh
+from verax.frontends.common.importing import Importer, is_fresh
+from verax.frontends.common.stated_sizes import Shapes
 from verax.frontends.model import Model
 from verax.frontends.onnx.control import control_of, is_control
 from verax.frontends.onnx.functions import body_of, check_size, has_body, inline

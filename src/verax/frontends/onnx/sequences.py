@@ -28,8 +28,8 @@ from verax.frontends.common.control import (
 )
 from verax.frontends.common.control_nodes import constant, identity, row, row_at, stack
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue, Subgraph
-from verax.frontends.common.importing import Shapes
 from verax.frontends.common.ledger import Attributes
+from verax.frontends.common.stated_sizes import Shapes
 
 MAX_LENGTH = 10_000
 """Tensors of one sequence."""

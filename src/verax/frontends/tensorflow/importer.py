@@ -12,7 +12,8 @@ from verax.base.errors import UnsupportedError, UsageError
 from verax.base.reading import open_bytes
 from verax.frontends.common.context import Row
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
-from verax.frontends.common.importing import Importer, Shapes
+from verax.frontends.common.importing import Importer
+from verax.frontends.common.stated_sizes import Shapes
 from verax.frontends.common.tensor_lists import TensorList, expand_lists
 from verax.frontends.model import Model
 from verax.frontends.tensorflow import complex_parts

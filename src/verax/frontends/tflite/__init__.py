@@ -11,7 +11,8 @@ import numpy as np
 
 import verax.ops  # noqa: F401  (registers the operators that the table names)
 from verax.base.reading import open_bytes
-from verax.frontends.common.importing import Importer, Shapes
+from verax.frontends.common.importing import Importer
+from verax.frontends.common.stated_sizes import Shapes
 from verax.frontends.model import Model
 from verax.frontends.tflite.reader import read_model
 from verax.frontends.tflite.table import TABLE

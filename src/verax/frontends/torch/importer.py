@@ -21,7 +21,8 @@ from verax.base.optional import optional
 from verax.base.tensors import is_function
 from verax.base.torch_guard import hold_device_guard
 from verax.frontends.common.foreign import ForeignModel
-from verax.frontends.common.importing import Importer, Shapes
+from verax.frontends.common.importing import Importer
+from verax.frontends.common.stated_sizes import Shapes
 from verax.frontends.model import Model
 from verax.frontends.torch.archive import Pt2Archive
 from verax.frontends.torch.decomposition import (
@@ -37,6 +38,7 @@ from verax.frontends.torch.decomposition import (
 from verax.frontends.torch.examples import arguments_of
 from verax.frontends.torch.functions import as_module, names_of_source
 from verax.frontends.torch.named_tuples import as_dictionaries
+from verax.frontends.torch.open_axes import fixed_axes, open_axes_of, unmarked
 from verax.frontends.torch.reader import read_program
 from verax.frontends.torch.rows import COMPOSITE
 from verax.frontends.torch.source_lines import with_line
@@ -70,7 +72,7 @@ def load_torch(
         _no_examples(inputs, "a file")
         name = "bytes" if isinstance(source, bytes) else os.fspath(source)
         return _read(Pt2Archive(source), name, shapes, values)
-    return _of_program(_program(source, inputs), names_of_source(source)[1], shapes, values)
+    return _of_program(_program(source, inputs, shapes), names_of_source(source)[1], shapes, values)
 
 
 def _of_program(
@@ -150,8 +152,9 @@ def _nothing_drawn(foreign: ForeignModel) -> None:
             )
 
 
-def _program(source: Any, inputs: Any) -> Any:
-    """The ExportedProgram that `source` is, or that a module or a function becomes at inference."""
+def _program(source: Any, inputs: Any, shapes: Shapes | None = None) -> Any:
+    """The ExportedProgram that `source` is, or that a module or a function becomes at inference;
+    sizes that `shapes` does not state as numbers are open in it."""
     torch = optional("torch", "to read torch's own objects")
     if isinstance(source, torch.export.ExportedProgram):
         _no_examples(inputs, "an ExportedProgram")
@@ -172,13 +175,25 @@ def _program(source: Any, inputs: Any) -> Any:
             next_step=f"give example inputs: verax.load({kind}, inputs=(x,))",
         )
     positional, named = arguments_of(inputs, module_device(source))
+    open_axes = open_axes_of(source, positional, named, shapes or {})
+    if open_axes is not None:
+        positional, named = unmarked((positional, named))
     hold_device_guard(torch)  # this thread may end
     training = [submodule for submodule in source.modules() if submodule.training]
     try:
         # The network is the module as it is written, not what the caller's autocast makes of it.
         with without_autocast(torch):
-            return torch.export.export(source.eval(), positional, named, strict=False)
+            return torch.export.export(
+                source.eval(), positional, named, dynamic_shapes=open_axes, strict=False
+            )
     except Exception as error:
+        if fixed := fixed_axes(error):
+            raise UsageError(
+                f"these axes cannot stay open: {fixed}",
+                place=name,
+                next_step="leave open the axes of other inputs that have to agree with them, too, "
+                "and give examples with sizes above 1; or leave them out",
+            ) from error
         raise UsageError(
             f"torch.export cannot export the {kind}: {str(error).partition(chr(10))[0][:300]}",
             place=name,
