@@ -12,10 +12,13 @@ import onnx
 import pytest
 
 import verax
+from verax.base.compile_options import CompilationOptions
 from verax.base.errors import InputError, ModelError, UsageError
 from verax.base.processor import NAMES
+from verax.compiler.growing_executable import GrowingExecutable
 from verax.compiler.kernels.target import Target
 from verax.generation import Generator
+from verax.generation.decoders import GrowingCache
 from verax.generation.sampling import log_probability
 
 from .decoder_models import PLACES, VOCABULARY, Weights, save, save_genai_config, save_merged
@@ -54,12 +57,34 @@ def test_a_prompt_in_chunks_gives_the_same_tokens(folder: Path) -> None:
 
 def test_a_growing_past_is_not_compiled_for_each_length(generator: Generator) -> None:
     exe = generator.decoder.programs[0]
-    assert isinstance(exe, verax.Compiled)
+    assert isinstance(exe, GrowingExecutable)
     generator.generate(PROMPTS[0], 20)
-    made = list(exe._programs), list(exe._open.programs)
-    assert made[1]
+    made = list(exe._programs), list(exe._open.programs), list(exe._roomy.programs)
+    assert made[2]
     generator.generate([1, 2, 3, 4, 5, 6, 7, 8, 9], 40)
-    assert (list(exe._programs), exe._open.programs) == made
+    assert (list(exe._programs), exe._open.programs, exe._roomy.programs) == made
+
+
+def test_a_growing_cache_is_written_in_place_with_the_bits_of_one_handed_on(
+    generator: Generator, folder: Path
+) -> None:
+    """Two sequences of different lengths, then a further batch that takes turns with them."""
+    model = verax.load(folder / "past.onnx")
+    options = CompilationOptions(opt_level=2, threads=1, background=False)
+    handed_on = GrowingCache(model.graph, None, options, in_place=False)
+    bound = GrowingCache(model.graph, None, options)
+    random, places = np.random.default_rng(6), []
+    contexts = {(d, b): d.begin(b) for d in (handed_on, bound) for b in (2, 3)}
+    for batch, count in ((2, 1), (2, 4), (3, 1), (2, 1), (3, 6), (3, 1), (2, 1), (2, 1), (2, 1)):
+        ids = random.integers(0, 29, (batch, count))
+        mask = np.ones_like(ids)
+        mask[0] = contexts[bound, batch].seen > 0  # padding
+        found, want = (d.advance(contexts[d, batch], ids, mask) for d in (bound, handed_on))
+        assert found.tobytes() == want.tobytes()
+        rows = bound.programs[0]._rows  # type: ignore[attr-defined]
+        places.append({v: a.ctypes.data for v, a in rows.buffers.items()})
+    assert places[0] == places[3] == places[-1] != places[2] == places[5]
+    assert bound.programs[0]._last_roomy is not None  # type: ignore[attr-defined]
 
 
 def test_sequences_share_weights_and_nothing_else(generator: Generator) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from verax.base.lazy import deferred
 from verax.base.settings import Settings
 from verax.compiler.artifacts.cache import ProgramCache
 from verax.compiler.executable import Executable
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from verax.compiler.tune.lookup import Tuned
 
 E = TypeVar("E", bound=Executable)
+Executable.bind_growing = staticmethod(deferred("verax.compiler.growing_executable:bind_growing"))
 
 
 def compile(

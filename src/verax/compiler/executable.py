@@ -10,8 +10,8 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -48,11 +48,13 @@ from verax.runtime.stateful import Arrays, StatefulExecutable
 if TYPE_CHECKING:
     from verax.compiler.caches import bind_caches
     from verax.compiler.describe.step_times import profile_of
+    from verax.compiler.plan.growing import grows as caches_grow
     from verax.records.certificate import Certificate
     from verax.records.profile import Profile
     from verax.records.trace import Trace
 else:
     bind_caches = deferred("verax.compiler.caches:bind_caches")
+    caches_grow = deferred("verax.compiler.plan.growing:grows")
     profile_of = deferred("verax.compiler.describe.step_times:profile_of")
 
 
@@ -71,6 +73,9 @@ class _Bound:
 
 class Executable(StatefulExecutable):
     """A compiled network. `run` takes and gives dictionaries of arrays; calls positional ones."""
+
+    bind_growing: ClassVar[Callable[..., Executable]]
+    """See `compiler.growing_executable`; `compiler.compile` names it, as it makes executables."""
 
     def __init__(self, graph: Graph, specializer: Specializer) -> None:
         """specializer: makes the program for each set of sizes. `certificate` is for whoever judges
@@ -96,11 +101,19 @@ class Executable(StatefulExecutable):
         its state, and writes their new rows in place (`compiler.caches.bind_caches`).
 
         initial: what they hold at first, else zeros. `run` neither takes nor gives them; `state`,
-        `step` and `reset` do. Raises `UsageError` where names or types do not fit.
+        `step` and `reset` do. Caches that grow by concatenation are empty at first, and get buffers
+        with room (`compiler.growing_executable`). Raises `UsageError` where names or types do not
+        fit.
         """
+        if self.grows(caches):
+            return self.bind_growing(self, caches, initial)
         bound = Executable(bind_caches(self.graph, caches, initial), self.specializer)
         bound.specialize_for_static_sizes()
         return bound
+
+    def grows(self, caches: Mapping[str, str]) -> bool:
+        """Whether all `caches`, as `bind` takes them, grow by concatenation."""
+        return caches_grow(self.graph, caches)
 
     def specialize_for_static_sizes(self) -> None:
         """Make the program where the graph states all sizes; else the first run makes one."""

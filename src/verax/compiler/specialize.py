@@ -146,6 +146,7 @@ class Specializer:
         if self._origin:
             types = [f"{v}: {graph.types[v]}" for v in graph.inputs]
             decisive = [f"{v} = {value.hex()}" for v, value in values.items()]
+            decisive += [f"{v} -> {output}" for v, output in graph.updates.items()]
             name = entry_name("network", self._origin, *types, *decisive)
             text = self._cache.text(name, RECORD)
             if text is not None:

@@ -8,6 +8,7 @@ shared by all sequences; what belongs to one batch of them is its `Context`.
 from __future__ import annotations
 
 import re
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from verax.base.compile_options import CompilationOptions
-from verax.base.errors import ModelError
+from verax.base.errors import InputError, ModelError
 from verax.compiler.executable import Executable
 from verax.compiling import compile
 from verax.ir.dim import DimLike, maximum, symbol
@@ -92,16 +93,29 @@ class GrowingCache(Decoder):
 
     first: the model that takes a prompt without a past, where it is another file's; otherwise the
     past begins empty. The first token goes alone then, so that every further length is served by
-    programs for many sizes.
+    programs for many sizes. Caches that are concatenated are bound: one buffer with room for each,
+    of the batch that ran last; those of the others are held by their contexts.
     """
 
     def __init__(
-        self, graph: Graph, first: Graph | None, options: CompilationOptions, pads: bool = True
+        self,
+        graph: Graph,
+        first: Graph | None,
+        options: CompilationOptions,
+        pads: bool = True,
+        in_place: bool = True,
     ) -> None:
+        """in_place: whether caches are bound where they can be."""
         self.signature = DecoderSignature.of(graph)
         self.vocabulary, self.lone = self.signature.vocabulary, self.signature.lone
         self.pads = pads and bool(self.signature.mask)
-        self._exe = compile(self.signature.graph, options=options)
+        self._exe: Executable = compile(self.signature.graph, options=options)
+        caches = dict(zip(self.signature.pasts, self.signature.presents, strict=True))
+        self._bound: Executable | None = None
+        if in_place and self._exe.grows(caches):
+            self._bound = self._exe.bind(caches)
+        self._owner: Context | None = None
+        self._lock = threading.Lock()
         self._first_signature = None if first is None else DecoderSignature.of(first)
         self._first = (
             None
@@ -111,7 +125,8 @@ class GrowingCache(Decoder):
 
     @property
     def programs(self) -> Sequence[Executable]:
-        return [self._exe] if self._first is None else [self._first, self._exe]
+        exe = self._bound or self._exe
+        return [exe] if self._first is None else [self._first, exe]
 
     def chunks(self, context: Context, count: int, chunk: int | None) -> Sequence[int]:
         if self.signature.takes_one:  # by another file, or token by token
@@ -125,6 +140,8 @@ class GrowingCache(Decoder):
         exe, signature = self._exe, self.signature
         if self._first is not None and self._first_signature is not None and not context.seen:
             exe, signature = self._first, self._first_signature
+        elif self._bound is not None:
+            return self._advance_bound(self._bound, context, tokens, mask)
         full_mask, positions = context.extended(mask)
         outputs = exe.run(signature.inputs(context.arrays, tokens, full_mask, positions))
         context.mask = full_mask
@@ -134,6 +151,27 @@ class GrowingCache(Decoder):
                 for past, present in zip(self.signature.pasts, signature.presents, strict=True)
             }
         return last_logits(outputs[signature.logits])
+
+    def _advance_bound(
+        self, exe: Executable, context: Context, tokens: np.ndarray, mask: np.ndarray
+    ) -> np.ndarray:
+        """The same where the caches are state, which has to be that of `context`."""
+        with self._lock:
+            if self._owner is not context:
+                if context.seen and not context.arrays:
+                    raise InputError(
+                        "the cache of these sequences was lost when a run was interrupted",
+                        next_step="begin them again",
+                    )
+                owner, self._owner = self._owner, None  # until it is exchanged, nobody's
+                former = exe.exchange_state(context.arrays)
+                if owner is not None:
+                    owner.arrays = former
+                context.arrays, self._owner = {}, context
+            full_mask, positions = context.extended(mask)
+            outputs = exe.run(self.signature.inputs(None, tokens, full_mask, positions))
+            context.mask = full_mask
+            return last_logits(outputs[self.signature.logits])
 
 
 class NoCache(Decoder):

@@ -207,6 +207,20 @@ class ExecutionContext:
         """As `Program.run`, here."""
         return self._run([a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays])
 
+    def run_in_place(
+        self, arrays: list[np.ndarray], reused: Sequence[np.ndarray | None]
+    ) -> list[np.ndarray]:
+        """As `run` of native code, for contiguous arrays. reused: by output the array in which it
+        is made; the others are allocated, and given back."""
+        new: list[np.ndarray] = []
+        add_outputs(new, [s for s, k in zip(self._output_specs, reused, strict=True) if k is None])
+        remaining = iter(new)
+        arrays += [next(remaining) if array is None else array for array in reused]
+        self._write_addresses(arrays)
+        self.start_lost_workers()
+        self.run_prepared(self._argument, arrays)
+        return new
+
     def run_if_exact(self, values: Mapping[str, Any]) -> list[np.ndarray] | None:
         """As `Program.run_if_exact`, here."""
         if len(values) != self._input_count or self._lacks_sizes:

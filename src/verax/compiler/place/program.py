@@ -237,7 +237,7 @@ def _place_calls(lowering: Lowering, group: Group, choice: Choice | NoKernel) ->
     for value in lowering.values.layouts.row_major.intersection(
         v for n in group.nodes for v in n.outputs
     ):
-        if value in lowering.values.placed:
+        if value in lowering.values.placed and lowering.values.read_cache(value) is None:
             lowering.values.placed[value] = [lowering.values.read_contiguous(value)]
 
 

@@ -10,8 +10,10 @@ import numpy as np
 
 from verax.compiler.kernels.sizes import Size
 from verax.compiler.place.calls import Calls, Dynamic
+from verax.compiler.place.copies import copy_view, view
 from verax.compiler.place.storage import LANES, Buffer, MemorySpace, Physical, Placed, Pointer
 from verax.compiler.place.weights import Weights
+from verax.compiler.plan.growing import ROWS, growing_caches
 from verax.compiler.plan.layouts import Decided, Layout, Pads, can_block, widest
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation, as_tuple
@@ -50,14 +52,25 @@ class Values:
             type_ = graph.types[value]
             nbytes = Physical(type_).nbytes if type_.is_static else 0
             self.io.append(Buffer(MemorySpace.io, nbytes, slot=len(self.io)))
+        self._growing = growing_caches(graph)
+        self._cache_buffers = {
+            value: buffer for value, buffer in zip(graph.inputs, self.io) if value in self._growing
+        }
         for value, buffer in zip(graph.inputs, self.io):
-            self.placed[value] = [Placed(Physical(graph.types[value]), buffer)]
+            is_cache = value in self._growing
+            placed = self._in_cache(value) if is_cache else Placed(
+                Physical(graph.types[value]), buffer
+            )  # fmt: skip
+            self.placed[value] = [placed]
         for value, buffer in zip(graph.outputs, self.io[len(graph.inputs) :]):
-            self._output_buffers[value] = buffer
+            if value not in self._growing:
+                self._output_buffers[value] = buffer
 
     def find(self, value: str, layout: Layout, pads: Pads = ()) -> Placed | None:
         """A placement of `value` in `layout` whose borders are at least `pads`."""
         for placed in self.placed.get(value, ()):
+            if placed.buffer in self._cache_buffers.values():
+                continue  # its room is no border of zeros; who can read it asks for it
             have = placed.physical.borders
             enough = all(
                 a >= c and b >= d for (a, b), (c, d) in zip(have, pads or ((0, 0),) * len(have))
@@ -198,8 +211,47 @@ class Values:
         self.placed[output] = [sources[0]]
         return sources[0]
 
+    # --- caches that grow
+
+    def _in_cache(self, value: str) -> Placed:
+        """Past or present in the buffer of their cache."""
+        cache, type_ = self._growing[value], self.graph.types[value]
+        pads = cache.pads(type_.dims[ROWS])
+        return Placed(Physical(type_, pads=pads), self._cache_buffers[cache.past])
+
+    def append_to_cache(self, node: Node) -> Placed | None:
+        """Where a concatenation has its first input already, because it is a cache with room behind
+        it; None elsewhere."""
+        value = node.outputs[0]
+        cache = self._growing.get(value)
+        if cache is None or value != cache.present or node.inputs[0] != cache.past:
+            return None
+        self.placed.setdefault(value, []).append(self._in_cache(value))
+        return self.placed[value][-1]
+
+    def read_cache(self, value: str) -> Placed | None:
+        """`value` in the buffer of its cache, where its heads are as far apart as there is room."""
+        for placed in self.placed.get(value, ()):
+            if value in self._growing and placed.buffer in self._cache_buffers.values():
+                return placed
+        return None
+
+    def _finish_caches(self) -> None:
+        """Bring new rows that were made elsewhere into the buffers of their caches."""
+        for value, cache in self._growing.items():
+            if value == cache.present and self.read_cache(value) is None:
+                source, target = view(self.read(value)), view(self._in_cache(value))
+                box = [slice(0, n) for n in source.shape]
+                box[ROWS] = slice(cache.length, source.shape[ROWS])  # type: ignore[arg-type]
+                new, rows = source.subview(box), target.subview(box)
+                with self._calls.making(1):
+                    self._calls.call(
+                        copy_view(new, rows), [new.pointer, rows.pointer], f"{value}: rows"
+                    )
+
     def finish_outputs(self) -> None:
         """Bring every static graph output into the caller's array."""
+        self._finish_caches()
         for value, buffer in self._output_buffers.items():
             if value in self.dynamic:
                 continue

@@ -424,22 +424,23 @@ def plan_concat(planning: Planning, node: Node) -> Alternatives:
 
 @plans("Concat", plan=plan_concat)
 def place_concat(lowering: Lowering, group: Group, choice: Choice) -> None:
-    """One copy per input, into its part of the output."""
+    """One copy per input, into its part of the output; behind a growing cache, of what is new."""
     graph, node = lowering.graph, group.root
     if node.outputs[0] in lowering.values.layouts.blocked:
         concatenate_blocks(lowering, node)
         return
     output = graph.types[node.outputs[0]]
     axis = node.op.attributes()["axis"] % output.rank
-    target = view(lowering.values.write(node.outputs[0]))
+    in_cache = lowering.values.append_to_cache(node)
+    target = view(in_cache or lowering.values.write(node.outputs[0]))
     start = 0
-    for value in node.inputs:
+    for i, value in enumerate(node.inputs):
         assert value is not None
         shape = graph.types[value].shape
         box = [slice(0, n) for n in output.shape]
         box[axis] = slice(start, start + shape[axis])
         start += shape[axis]
-        if any(not is_counted(n) and n == 0 for n in shape):
+        if (in_cache and not i) or any(not is_counted(n) and n == 0 for n in shape):
             continue
         source, slot = view(lowering.values.read(value)), target.subview(tuple(box))
         label = node.name or node.outputs[0]

@@ -91,6 +91,10 @@ def place_attention(lowering: Lowering, group: Group, choice: Choice) -> None:
     types = [graph.types[v or ""] for v in node.inputs[:3]]
     dtype = str(types[0].dtype)
     q, k, v, y = choice.detail
+    k, v = (
+        _lying(lowering, x, node.inputs[i] or "", PARTS[i] in op.heads_inside)
+        for i, x in ((1, k), (2, v))
+    )
     mask, masks = _mask(lowering, group, y, k.rows)
     counts, numbers = _visible_keys(lowering, group, op, y, k.rows)
     scalar = types[0].dtype.numpy.type
@@ -120,12 +124,29 @@ def place_attention(lowering: Lowering, group: Group, choice: Choice) -> None:
             )
         ]
     else:
-        keys_and_values = [lowering.values.read_contiguous(v or "") for v in node.inputs[1:3]]
+        keys_and_values = [_rows(lowering, v or "") for v in node.inputs[1:3]]
     scratch = lowering.values.scratch(schedule.scratch_bytes(spec))
     queries = lowering.values.read_contiguous(node.inputs[0] or "")
     result = lowering.values.write_contiguous(node.outputs[0])
     arguments = [queries, *keys_and_values, *masks, *numbers, scratch, result]
     lowering.calls.call(spec, arguments, group.label, schedule)
+
+
+def _lying(lowering: Lowering, operand: _Operand, value: str, inside: bool) -> _Operand:
+    """Keys or values as `_rows` reads them: in a cache that grows, heads are as far apart as there
+    is room for rows."""
+    placed = lowering.values.read_cache(value)
+    if placed is None:
+        return operand
+    outer, first, second, _ = placed.physical.strides
+    head, row = (second, first) if inside else (first, second)
+    at = Matrix(row, 1, outer if operand.at.outer else 0, head if operand.at.inner else 0)
+    return dataclasses.replace(operand, at=at)
+
+
+def _rows(lowering: Lowering, value: str) -> Placed:
+    """Keys or values, where they lie."""
+    return lowering.values.read_cache(value) or lowering.values.read_contiguous(value)
 
 
 def _stops_early(spec: AttentionSpec) -> bool:
@@ -136,7 +157,7 @@ def _stops_early(spec: AttentionSpec) -> bool:
 
 def _unusual(lowering: Lowering, group: Group, v: _Operand) -> Pointer | Placed:
     """Where it stands by head of the values whether one of them is not finite."""
-    source = lowering.values.read_contiguous(group.root.inputs[2] or "")
+    source = _rows(lowering, group.root.inputs[2] or "")
     flags = lowering.values.scratch(v.outer * v.heads * ELEMENT_SIZES["int64"])
     dtype = str(source.physical.type.dtype)
     spec = UnusualSpec(v.outer, v.heads, v.rows, v.columns, v.at, dtype)
@@ -212,7 +233,7 @@ def _packed(
     depth: int,
 ) -> Pointer:
     """Input `index` as right factors [depth, columns], in panels."""
-    source = lowering.values.read_contiguous(group.root.inputs[index] or "")
+    source = _rows(lowering, group.root.inputs[index] or "")
     dtype = str(source.physical.type.dtype)
     product = GemmSpec(
         1, columns, depth, Matrix(depth, 1), Matrix(columns, 1), operand.outer, operand.heads,
