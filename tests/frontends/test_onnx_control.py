@@ -17,7 +17,7 @@ import verax
 from verax.base.errors import InputError, ModelError, UnsupportedError, UsageError
 from verax.cli.console import parse_values
 from verax.frontends.common import control as common_control
-from verax.frontends.common.control import MAX_DEPTH, Branch, Scope, unfold
+from verax.frontends.common.control import MAX_DEPTH, Branch, CopyCount, Scope, unfold
 from verax.frontends.onnx import load_onnx
 from verax.ir.dim import symbol
 from verax.ir.types import TensorType
@@ -430,7 +430,7 @@ def test_a_damaged_branch_is_named(spoil: Any) -> None:
 def test_bodies_that_lie_too_deep_are_refused() -> None:
     """protobuf refuses such files by itself; functions may still nest them."""
     deep = Branch("If", ("c",), ("y",), {}, "deep", depth=MAX_DEPTH)
-    scope = Scope(lambda name: None, lambda name: TensorType.parse("bool[]"), str)
+    scope = Scope(lambda name: None, lambda name: TensorType.parse("bool[]"), str, CopyCount())
     with pytest.raises(ModelError, match="too deep"):
         unfold(deep, scope)
 

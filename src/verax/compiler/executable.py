@@ -30,7 +30,6 @@ from verax.compiler.open_inputs import (
     shape_defining_inputs,
 )
 from verax.compiler.open_programs import OpenPrograms
-from verax.compiler.plan.counting import counts_size
 from verax.compiler.specialize import Specializer, reference_call
 from verax.compiler.specialized import Specialized
 from verax.ir.deferred import reinferred

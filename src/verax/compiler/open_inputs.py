@@ -3,17 +3,10 @@ whose values set shapes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from verax.base.lazy import deferred
+from verax.compiler.plan.counting import counts_size
 from verax.ir.deferred import is_decided_by_shapes
 from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
-
-if TYPE_CHECKING:
-    from verax.compiler.plan.choice import counts_size
-else:
-    counts_size = deferred("verax.compiler.plan.choice:counts_size")
 
 
 def leaves_symbols_open(graph: Graph) -> bool:

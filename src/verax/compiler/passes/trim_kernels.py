@@ -99,8 +99,8 @@ def _reached_taps(graph: Graph, node: Node) -> list[tuple[int, int]] | None:
 
 def _surely_reached(windows: Windows) -> bool:
     """Whether every position meets data, along each axis, whatever the size comes to."""
-    axes = (windows.input, windows.kernel_shape, windows.strides, windows.dilations, windows.pads)
-    return all(n >= _enough(*axis) for n, *axis in zip(*axes, strict=True))
+    axes = windows.kernel_shape, windows.strides, windows.dilations, windows.pads
+    return all(n >= _enough(*axis) for n, axis in zip(windows.input, zip(*axes), strict=True))
 
 
 def _enough(kernel: int, stride: int, dilation: int, pads: tuple[int, int]) -> int:
