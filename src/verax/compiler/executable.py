@@ -28,7 +28,13 @@ from verax.compiler.hot_sizes import HotSizes
 from verax.compiler.open_programs import OpenPrograms
 from verax.compiler.specialize import Specializer, reference_call
 from verax.compiler.specialized import Specialized
-from verax.ir.deferred import is_decided_by_shapes, reinferred
+from verax.ir.deferred import (
+    DeferredGraph,
+    deferred_from,
+    is_decided_by_shapes,
+    reinferred,
+    release,
+)
 from verax.ir.graph import Graph
 from verax.ir.types import DType, TensorType
 from verax.records.plan import Plan
@@ -96,7 +102,15 @@ class Executable(StatefulExecutable):
         initial: what they hold at first, else zeros. `run` neither takes nor gives them; `state`,
         `step` and `reset` do. Raises `UsageError` where names or types do not fit.
         """
-        bound = Executable(bind_caches(self.graph, caches, initial), self.specializer)
+        unbound = self.graph
+
+        def make() -> Graph:
+            graph = bind_caches(unbound, caches, initial)
+            release(unbound)  # not held beside what was made of it
+            return graph
+
+        is_deferred = isinstance(unbound, DeferredGraph)
+        bound = Executable(deferred_from(make(), make) if is_deferred else make(), self.specializer)
         bound.specialize_for_static_sizes()
         return bound
 
