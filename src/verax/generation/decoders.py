@@ -254,9 +254,9 @@ class DecoderSignature:
     def release_constants(self) -> None:
         """Give up the constants of the network, which programs have packed, where they can be read
         again."""
-        held = [g for g in (self.original, self.graph) if isinstance(g, DeferredGraph)]
-        if not all(g.is_released for g in held):
-            release(*held)
+        graphs = [g for g in (self.original, self.graph) if isinstance(g, DeferredGraph)]
+        if not all(g.is_released for g in graphs):
+            release(*graphs)
             gc.collect()  # graphs refer to themselves
             give_back()
 

@@ -149,11 +149,10 @@ def reinferred(
     def make() -> Graph:
         return reinfer(graph.full_graph(), types, values)
 
-    kept = [v for v in graph.updates if v not in values]
+    updates = {v: o for v, o in graph.updates.items() if v not in values}
     return DeferredGraph.deferred(
         make, inputs, graph.outputs, interface, name=graph.name,
-        updates={v: graph.updates[v] for v in kept},
-        initial={v: graph.initial[v] for v in kept if v in graph.initial},
+        updates=updates, initial={v: a for v, a in graph.initial.items() if v in updates},
     )  # fmt: skip
 
 
