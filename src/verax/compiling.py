@@ -156,7 +156,7 @@ def compile(
         )
     settings = options.settings
     network, followed = model_of(model, inputs, shapes), read_recipe(options.recipe)
-    graph = _releasable_graph(network) if isinstance(network, Model) else network
+    graph = releasable_graph(network) if isinstance(network, Model) else network
     program = network.program if isinstance(network, Model) else None
     origin = network.origin if isinstance(network, Model) else None
     key = origin.key if origin is not None else ""
@@ -194,7 +194,7 @@ def compile(
     return exe
 
 
-def _releasable_graph(model: Model) -> Graph:
+def releasable_graph(model: Model) -> Graph:
     """The model's graph, or one that is equal and gives its constants up when they are packed: they
     are had from the model again if somebody holds it, else from its files."""
     graph, origin = model.graph, model.origin

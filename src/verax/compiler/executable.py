@@ -32,7 +32,7 @@ from verax.compiler.open_inputs import (
 from verax.compiler.open_programs import OpenPrograms
 from verax.compiler.specialize import Specializer, reference_call
 from verax.compiler.specialized import Specialized
-from verax.ir.deferred import reinferred
+from verax.ir.deferred import DeferredGraph, deferred_from, reinferred, release
 from verax.ir.graph import Graph
 from verax.ir.types import TensorType
 from verax.records.plan import Plan
@@ -106,7 +106,15 @@ class Executable(StatefulExecutable):
         """
         if self.grows(caches):
             return self.bind_growing(self, caches, initial)
-        bound = Executable(bind_caches(self.graph, caches, initial), self.specializer)
+        unbound = self.graph
+
+        def make() -> Graph:
+            graph = bind_caches(unbound, caches, initial)
+            release(unbound)  # not held beside what was made of it
+            return graph
+
+        is_deferred = isinstance(unbound, DeferredGraph)
+        bound = Executable(deferred_from(make(), make) if is_deferred else make(), self.specializer)
         bound.specialize_for_static_sizes()
         return bound
 

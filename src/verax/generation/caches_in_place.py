@@ -61,6 +61,8 @@ class CacheInPlace(Decoder):
             visible = np.zeros((batch, context.room), np.int64)
             visible[:, :total] = 1
             outputs = exe.run(self.signature.inputs(None, tokens, visible, positions))
+            if count == 1:  # prompts have their program by now
+                self.signature.release_constants()
             context.mask = full_mask
             return last_logits(outputs[self.signature.logits])
 

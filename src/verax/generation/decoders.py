@@ -7,6 +7,7 @@ shared by all sequences; what belongs to one batch of them is its `Context`.
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 from abc import ABC, abstractmethod
@@ -17,8 +18,10 @@ import numpy as np
 
 from verax.base.compile_options import CompilationOptions
 from verax.base.errors import InputError, ModelError
+from verax.base.memory import give_back
 from verax.compiler.executable import Executable
 from verax.compiling import compile
+from verax.ir.deferred import DeferredGraph, deferred_from, release
 from verax.ir.dim import DimLike, maximum, symbol
 from verax.ir.dim_forms import substitute
 from verax.ir.graph import Graph, specialize
@@ -144,6 +147,8 @@ class GrowingCache(Decoder):
             return self._advance_bound(self._bound, context, tokens, mask)
         full_mask, positions = context.extended(mask)
         outputs = exe.run(signature.inputs(context.arrays, tokens, full_mask, positions))
+        if tokens.shape[1] == 1:  # prompts have their program by now
+            signature.release_constants()
         context.mask = full_mask
         if signature.presents:
             context.arrays = {
@@ -250,7 +255,7 @@ class DecoderSignature:
             )
         mask = MASK if MASK in inputs else ""
         sizes = _sizes(graph, ids, mask, dict(zip(pasts, presents)))
-        opened, positions = specialize(graph, sizes), POSITIONS if POSITIONS in inputs else ""
+        opened, positions = _specialized(graph, sizes), POSITIONS if POSITIONS in inputs else ""
         return DecoderSignature(graph, opened, sizes, ids, mask, positions, pasts, presents, logits)
 
     @property
@@ -282,7 +287,16 @@ class DecoderSignature:
         constants = {"batch": batch, "past": room}
         sizes = {name: substitute(size, constants) for name, size in self.sizes.items()}
         sizes[str(self.original.types[self.mask].dims[1])] = room
-        return specialize(self.original, sizes)
+        return _specialized(self.original, sizes)
+
+    def release_constants(self) -> None:
+        """Give up the constants of the network, which programs have packed, where they can be read
+        again."""
+        graphs = [g for g in (self.original, self.graph) if isinstance(g, DeferredGraph)]
+        if not all(g.is_released for g in graphs):
+            release(*graphs)
+            gc.collect()  # graphs refer to themselves
+            give_back()
 
     @property
     def takes_one(self) -> bool:
@@ -314,6 +328,14 @@ class DecoderSignature:
         """The past of nothing."""
         type_ = self.graph.types[past].substitute({"batch": batch, "past": 0})
         return np.zeros(type_.shape, type_.dtype.numpy)
+
+
+def _specialized(graph: Graph, sizes: Mapping[str, DimLike]) -> Graph:
+    """`ir.graph.specialize`, to be given up where `graph` can be."""
+    specialized = specialize(graph, sizes)
+    if not isinstance(graph, DeferredGraph):
+        return specialized
+    return deferred_from(specialized, lambda: specialize(graph, sizes))
 
 
 def _sizes(graph: Graph, ids: str, mask: str, pasts: Mapping[str, str]) -> dict[str, DimLike]:

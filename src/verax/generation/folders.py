@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError, UsageError
+from verax.compiling import releasable_graph
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
 from verax.loading import load
@@ -55,7 +56,7 @@ def networks(source: Any) -> Networks:
     if isinstance(source, Graph):
         return Networks(source)
     if isinstance(source, Model):
-        return Networks(source.graph, pads=_pads(source))
+        return Networks(releasable_graph(source), pads=_pads(source))
     if not isinstance(source, str | os.PathLike):
         model = load(source)
         assert isinstance(model, Model)
@@ -65,8 +66,8 @@ def networks(source: Any) -> Networks:
     room, stop = _stated(path if path.is_dir() else path.parent)
     model, beginning = _read(main)
     if first is not None:
-        beginning = _read(first)[0].graph
-    return Networks(model.graph, beginning, room, stop, _pads(model))
+        beginning = releasable_graph(_read(first)[0])
+    return Networks(releasable_graph(model), beginning, room, stop, _pads(model))
 
 
 def _files(folder: Path) -> tuple[Path, Path | None]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from verax.ir.assumptions import assuming
 from verax.ir.graph import Graph, Names, reinfer
 from verax.ir.graph import specialize as specialize_symbols
 from verax.ir.types import TensorType
@@ -19,7 +20,7 @@ from verax.ir.types import TensorType
 
 class DeferredGraph(Graph):
     """As `Graph`; `nodes` and `constants`, and `types` of values that are no interface, come from
-    `make`. It remembers nothing: it has neither state nor inputs that it writes to."""
+    `make`."""
 
     _class_name = "Graph"
 
@@ -39,15 +40,18 @@ class DeferredGraph(Graph):
         full: Graph | None = None,
         node_count: int | None = None,
         decided_by_shapes: bool = False,
+        updates: Mapping[str, str] | None = None,
+        initial: Mapping[str, np.ndarray] | None = None,
         bounds: Mapping[str, tuple[int, int | None]] | None = None,
     ) -> DeferredGraph:
         """types: of inputs and, where they are known, outputs; full: what `make` would give, until
         it is released; node_count: for whoever prints it; decided_by_shapes: no input's value sets
-        sizes, as is known without the nodes; bounds: as of `Graph`."""
+        sizes, as is known without the nodes; updates, initial: of what it remembers; bounds: as of
+        `Graph`."""
         graph = object.__new__(cls)
         fields: dict[str, Any] = {
             "inputs": Names(inputs), "outputs": Names(outputs), "name": name,
-            "updates": {}, "initial": {}, "bounds": dict(bounds or {}),
+            "updates": updates or {}, "initial": initial or {}, "bounds": dict(bounds or {}),
             "_make": make, "_graph": full, "_node_count": node_count,
             "types": _Types(graph, types), "decided_by_shapes": decided_by_shapes,
         }  # fmt: skip
@@ -95,7 +99,13 @@ class DeferredGraph(Graph):
     def __reduce__(self) -> tuple[Any, ...]:
         g = self.full_graph()
         fields = (g.inputs, g.outputs, g.nodes, dict(g.constants), dict(g.types))
-        return Graph, (*map(_plain, fields), g.name, {}, {}, dict(g.bounds))
+        return Graph, (
+            *map(_plain, fields),
+            g.name,
+            dict(g.updates),
+            dict(g.initial),
+            dict(g.bounds),
+        )
 
 
 def _plain(field: Any) -> Any:
@@ -120,11 +130,18 @@ class _Types(Mapping[str, TensorType]):
 
 
 def deferred_from(graph: Graph, make: Callable[[], Graph]) -> DeferredGraph:
-    """A graph without updates, to be given up: what `make` then makes must equal it."""
+    """A graph to be given up: what `make` then makes must equal it. Sizes that whoever asks for it
+    assumes are none of its own."""
+
+    def remake() -> Graph:
+        with assuming(None):
+            return make()
+
     types = {v: graph.types[v] for v in (*graph.inputs, *graph.outputs)}
     count = len(graph.nodes)
     return DeferredGraph.deferred(
-        make, graph.inputs, graph.outputs, types, name=graph.name, full=graph, node_count=count,
+        remake, graph.inputs, graph.outputs, types, name=graph.name, full=graph, node_count=count,
+        updates=graph.updates, initial=graph.initial,
         bounds=graph.bounds,
     )  # fmt: skip
 
@@ -142,8 +159,10 @@ def reinferred(
     def make() -> Graph:
         return reinfer(graph.full_graph(), types, values)
 
+    updates = {v: o for v, o in graph.updates.items() if v not in values}
     return DeferredGraph.deferred(
         make, inputs, graph.outputs, interface, name=graph.name,
+        updates=updates, initial={v: a for v, a in graph.initial.items() if v in updates},
         bounds={s: ends for s, ends in graph.bounds.items() if s in open_ones},
     )  # fmt: skip
 
