@@ -106,3 +106,14 @@ def test_expressions_that_no_network_has_are_refused():
         with pytest.raises(GraphError, match="absurdly long"):
             for _ in range(100):
                 grown = step(grown)
+
+
+@given(dims(), st.integers(-3, 3))
+def test_times_a_number_is_as_many_summands(case: tuple[DimLike, int], times: int) -> None:
+    dim, _ = case
+    total: DimLike = 0
+    for _ in range(abs(times)):
+        total = total + dim
+    expected = total if times >= 0 else 0 - total
+    assert str(dim * times) == str(times * dim) == str(expected)
+    assert dim * times == expected

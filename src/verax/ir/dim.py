@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from numbers import Integral
 from typing import ClassVar, Union
 
 from verax.base.errors import GraphError
 from verax.ir import dim_bounds as ends
+from verax.ir import dim_limits as limits
 from verax.ir.assumptions import assumptions, deciding
-from verax.ir.dim_limits import MAX_DEGREE, MAX_DEPTH, MAX_TERMS, MAX_WRITTEN, require_bounded
 
 DimLike = Union[int, "Dim"]
 
@@ -195,15 +195,22 @@ class Dim:
         return (-self) + other
 
     def __mul__(self, other: DimLike) -> DimLike:
-        require_bounded(len(self.terms) * len(_terms(other)), MAX_TERMS)
-        require_bounded(_degree(self) + _degree(other), MAX_DEGREE)
+        if isinstance(other, int):  # no term changes its place
+            scaled = tuple([(monomial, factor * other) for monomial, factor in self.terms])
+            return Dim(scaled) if other else 0
+        limits.require_bounded(len(self.terms) * len(_terms(other)), limits.MAX_TERMS)
+        limits.require_bounded(
+            limits.degree(self.terms) + limits.degree(_terms(other)), limits.MAX_DEGREE
+        )
         terms: dict[Monomial, int] = {}
         for left, a in self.terms:
             for right, b in _terms(other):
                 powers = dict(left)
                 for atom, power in right:
                     powers[atom] = powers.get(atom, 0) + power
-                key = tuple(sorted(powers.items(), key=lambda item: str(item[0])))
+                key: Monomial = tuple(powers.items())
+                if len(key) > 1:
+                    key = tuple(sorted(key, key=lambda item: str(item[0])))
                 terms[key] = terms.get(key, 0) + a * b
         return _make(terms)
 
@@ -306,33 +313,26 @@ def _make(terms: Mapping[Monomial, int]) -> DimLike:
         return 0
     if list(nonzero) == [()]:
         return nonzero[()]
-    require_bounded(len(nonzero), MAX_TERMS)
-    require_bounded(sum(map(_length, nonzero)), MAX_WRITTEN)
+    limits.require_bounded(len(nonzero), limits.MAX_TERMS)
+    limits.require_bounded(sum(map(limits.length, nonzero)), limits.MAX_WRITTEN)
+    if len(nonzero) == 1:
+        return Dim(tuple(nonzero.items()))
     # Symbols first, the constant last: "n + 1", not "1 + n".
-    return Dim(tuple(sorted(nonzero.items(), key=lambda item: (not item[0], str(item[0])))))
+    return Dim(tuple(sorted(nonzero.items(), key=lambda item: (not item[0], _text_of(item[0])))))
 
 
-def _degree(dim: DimLike) -> int:
-    """The most factors that a term has."""
-    return max((sum(power for _, power in monomial) for monomial, _ in _terms(dim)), default=0)
-
-
-def _depth(dim: DimLike) -> int:
-    """How many divisions lie inside of each other."""
-    return max((atom.depth for monomial, _ in _terms(dim) for atom, _ in monomial), default=0)
-
-
-def _length(monomial: Monomial) -> int:
-    """How many symbols and operations are written for it."""
-    return 1 + sum(atom.written * power for atom, power in monomial)
+@lru_cache(maxsize=1 << 14)
+def _text_of(monomial: Monomial) -> str:
+    """What terms are ordered by: kernels compute with the same few sizes over and over."""
+    return str(monomial)
 
 
 def _nested(*dims: DimLike) -> tuple[int, int]:
     """Depth and length of an atom that is made of `dims`."""
-    depth = 1 + max(map(_depth, dims))
-    require_bounded(depth, MAX_DEPTH)
-    written = 1 + sum(_length(monomial) for dim in dims for monomial, _ in _terms(dim))
-    require_bounded(written, MAX_WRITTEN)
+    depth = 1 + max(limits.depth_within(_terms(dim)) for dim in dims)
+    limits.require_bounded(depth, limits.MAX_DEPTH)
+    written = 1 + sum(limits.length(monomial) for dim in dims for monomial, _ in _terms(dim))
+    limits.require_bounded(written, limits.MAX_WRITTEN)
     return depth, written
 
 
