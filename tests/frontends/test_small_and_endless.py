@@ -10,7 +10,8 @@ from onnx import GraphProto, ModelProto, TensorProto, helper
 import verax
 from verax.base.errors import GraphError, UnsupportedError
 from verax.frontends.common import subgraphs
-from verax.ir.dim_limits import MAX_WRITTEN, DimLike, ceildiv, floordiv, maximum, symbol
+from verax.ir.dim import DimLike, ceildiv, floordiv, maximum, symbol
+from verax.ir.dim_limits import MAX_WRITTEN
 from verax.ops.control.control import If
 
 
