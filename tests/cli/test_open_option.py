@@ -18,7 +18,7 @@ def test_sizes_stay_open(cli: Cli, digits: Path, tmp_path: Path) -> None:
         image = tmp_path / "image.npy"
         np.save(image, np.zeros((batch, 1, 24, 20), np.float32))
         done = cli("run", to, "--input", image)
-        assert (done.code, f"float32[{batch}, 10]" in done.out) == (0, True), done.out
+        assert (done.code, f"float32[{batch}," in done.out) == (0, True), done.out
     for arguments, message in (
         ((), "or leave them open with --open n=1"),
         (("--open", "m=3"), "no open size 'm'"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from unittest.mock import patch
 
 import numpy as np
 
+from verax.compiler.passes import block_products as blocks
 from verax.compiler.passes import center_integers as centring
 from verax.compiler.passes import flatten_windows as flattening
 from verax.compiler.passes import integer_products as products
@@ -186,6 +188,36 @@ def added_bytes() -> Graph:
 
 
 Rewriting = Callable[..., tuple[Graph, Trace]]
+# --- block_products: the zero points of weights are forgotten
+
+
+def without_points(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    graph, trace = blocks.block_products(graph, limit)
+    nodes = tuple(
+        dataclasses.replace(n, inputs=n.inputs[:4]) if n.op.kind == "BlockScaledMatMul" else n
+        for n in graph.nodes
+    )
+    return dataclasses.replace(graph, nodes=nodes), trace
+
+
+def in_blocks() -> Graph:
+    """Data and weights of 4 bits, both with scales for three blocks of 32."""
+    b, random = Builder("net"), np.random.default_rng(79)
+    x = b.input("x", TensorType.parse("float32[5, 3, 32]"))
+
+    def add(kind: str, *inputs: str, **attributes: object) -> str:
+        return b.add(REGISTRY[kind](**attributes), list(inputs))
+
+    q, scale = b.add_all(REGISTRY["DynamicQuantizeGroups"](axis=2, symmetric=True), [x])
+    data = add("Mul", add("Cast", q, to="float32"), scale)
+    data = add("Reshape", data, b.constant(np.array([0, -1], np.int64)))
+    codes = b.constant(random.integers(0, 16, (96, 19)).astype(np.uint8))
+    scales = b.constant(random.uniform(0.01, 0.1, (3, 19)).astype(np.float32))
+    points = b.constant(random.integers(5, 11, (3, 19)).astype(np.uint8))
+    weights = add("DequantizeLinear", codes, scales, points, axis=0, block_size=32)
+    return b.graph([add("MatMul", data, weights)])
+
+
 TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("integer_products", of_the_data_alone, convolved, ""),
     ("move_dequantize", whatever_the_scale, requantised, ""),
@@ -194,5 +226,6 @@ TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("center_integers", added_points, summed, ""),
     ("scale_quantized", multiplied, affine, ""),
     ("widen_halves", coarse_weights, in_halves, ""),
+    ("block_products", without_points, in_blocks, ""),
 ]
 """(pass, its twin, a network in which it errs, the evidence)."""

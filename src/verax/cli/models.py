@@ -81,5 +81,11 @@ def load_models(files: Sequence[str], reading: ModelOptions, *, command: str) ->
         models.append(model)
         missing -= set(sizes_here)
     if missing:
-        raise first[min(missing)]
+        name = min(missing)
+        raise UnknownNameError(
+            f"the model has no input or dimension {name!r}",
+            (name,),
+            place=first[name].place or "",
+            next_step=first[name].next_step,
+        )
     return models

@@ -11,7 +11,7 @@ from verax.ir.dim import is_known
 from verax.ir.gains import Gain, InputGain
 from verax.ir.operator import Case, Evaluation, Inference, Operator, operator
 from verax.ir.types import DType, TensorType
-from verax.numerics.error_model import KAPPA, Rounding, U, sum_of_products
+from verax.numerics.error_model import KAPPA, TINY, Rounding, U, sum_of_products
 from verax.numerics.fma import fma
 from verax.ops.common import draw, same_dtype
 
@@ -86,13 +86,16 @@ class BlockScaledMatMul(Operator):
     def error(
         self, ev: Evaluation, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> Sequence[Rounding | None]:
-        """That of a sum with a term for each block, whose factors are rounded once more each."""
+        """That of a sum with a term for each block, whose factors are rounded once more each; a
+        product of scales that is subnormal, to a multiple of the smallest one."""
         x, x_scale, w, w_scale, w_zero = (*inputs, None)[:5]
-        terms = np.abs(_sums(x, w, w_zero) * (np.asarray(x_scale) * np.asarray(w_scale)))
+        sums = _sums(x, w, w_zero)
+        terms = np.abs(sums * (np.asarray(x_scale) * np.asarray(w_scale)))
         absolute, squares = terms.sum(axis=-2), (terms * terms).sum(axis=-2)
         order = sum_of_products(outputs[0], absolute, squares, terms.shape[-2])
         sigma = np.hypot(order.sigma, KAPPA * U * np.sqrt(2 * squares))
-        return [Rounding(sigma, order.bound + 2.001 * U * absolute)]
+        below = TINY / 2 * np.abs(sums).sum(axis=-2)
+        return [Rounding(sigma, order.bound + 2.001 * U * absolute + below)]
 
     @classmethod
     def cases(cls, rng: np.random.Generator) -> Iterator[Case]:

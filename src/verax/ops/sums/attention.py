@@ -194,8 +194,10 @@ class Attention(Operator):
     def weighted(self, multiply: Callable[[Any, Any], Any], shares: Any, v: Any, mask: Any) -> Any:
         """multiply(shares, v), of every query only the values that it reads."""
         read = self.visible_keys(shares.shape, mask)
-        if read.max(initial=0) == read.min(initial=shares.shape[-1]):
-            count = int(read.max(initial=0))
+        if not read.size:
+            return multiply(shares, v)
+        if read.max() == read.min():
+            count = int(read.max())
             return multiply(shares[..., :count], v[..., :count, :])
         result: Any = 0.0
         for count in map(int, np.unique(read)):
