@@ -164,6 +164,18 @@ def test_sizes_that_come_often_get_a_program_of_their_own() -> None:
 
 
 @pytest.mark.usefixtures("soon")
+def test_few_sizes_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hot_sizes, "MOST_HOT", 2)
+    exe = images()
+    sizes = [(40, 33), (23, 51), (31, 38), (27, 45)]
+    for size in sizes:
+        for _ in range(3):
+            answers(exe, *size)
+        exe._hot.wait()
+    assert len(exe._programs) == 2
+
+
+@pytest.mark.usefixtures("soon")
 def test_none_is_made_beside_where_that_is_not_wanted() -> None:
     exe = images(settings=dataclasses.replace(TWO, background=False))
     for _ in range(5):

@@ -20,6 +20,9 @@ CALLS = 8
 SECONDS = 2.0
 """That calls of the same sizes took together. Making a program takes one to three, and gains a
 tenth (0 to 12 % in BERT-base, a ResNet and a U-Net), so some ten more pay for it."""
+MOST_HOT = 4
+"""Sets of sizes of one network that get programs: each has buffers of its own. Eleven more than
+doubled what a U-Net held, 417 MB."""
 MOST_SIZES = 256
 """That are counted at once; the longest unused are forgotten."""
 
@@ -29,6 +32,7 @@ class HotSizes:
 
     def __init__(self) -> None:
         self._spent: OrderedDict[Hashable, list[float]] = OrderedDict()
+        self._count = 0
         self.renew()
 
     def renew(self) -> None:
@@ -37,6 +41,7 @@ class HotSizes:
         self._lock = threading.Lock()
         for key in [k for k, spent in self._spent.items() if spent[0] < 0]:
             del self._spent[key]
+            self._count -= 1
 
     def note(self, key: Hashable, seconds: float, make: Callable[[], object]) -> None:
         """A call of these sizes took so long. Once they are hot, `make` is run beside.
@@ -53,9 +58,10 @@ class HotSizes:
             spent[0] += 1
             spent[1] += seconds
             is_busy = self._thread is not None and self._thread.is_alive()
-            if spent[0] < CALLS or spent[1] < SECONDS or is_busy:
+            if spent[0] < CALLS or spent[1] < SECONDS or is_busy or self._count >= MOST_HOT:
                 return
             spent[0] = -1
+            self._count += 1
             self._thread = background.start(lambda: _run(make), "verax-hot-sizes")
 
     def wait(self) -> None:
