@@ -22,6 +22,7 @@ from verax.base.errors import GraphError, InputError, UnsupportedError, UsageErr
 from verax.base.lazy import deferred
 from verax.base.notebooks import of_text
 from verax.base.tensors import named_inputs
+from verax.compiler import hot_sizes
 from verax.compiler.held_programs import HeldPrograms
 from verax.compiler.hot_sizes import HotSizes
 from verax.compiler.open_inputs import (
@@ -225,6 +226,8 @@ class Executable(StatefulExecutable):
         which a program of these sizes alone leaves to the reference."""
         key, bound = last
         if bound.sized is None or self._counts or not self.settings.background:
+            return
+        if bound.specialized.binary.weight_bytes > hot_sizes.MOST_BYTES:
             return
         shapes = dict(zip(self.graph.inputs, bound.sized.inputs, strict=True))
 
