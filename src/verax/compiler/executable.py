@@ -227,11 +227,11 @@ class Executable(StatefulExecutable):
         key, bound = last
         if bound.sized is None or self._counts or not self.settings.background:
             return
-        if bound.specialized.binary.weight_bytes > hot_sizes.MOST_BYTES:
-            return
         shapes = dict(zip(self.graph.inputs, bound.sized.inputs, strict=True))
 
         def make() -> None:
+            if bound.specialized.binary.weight_bytes > hot_sizes.MOST_BYTES:
+                return
             alone = self._alone(key, shapes)
             alone.specialized.release_translation()
             self.specializer.release(self.graph)
