@@ -14,10 +14,10 @@ from __future__ import annotations
 import argparse
 import resource
 import time
-from collections.abc import Callable
 
 import numpy as np
 import onnx
+from benchmarks.handed_on import Step, peer_step, session_of, verax_step
 from onnx import TensorProto, helper, numpy_helper
 
 import verax
@@ -81,9 +81,7 @@ def decoder() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=sets, ir_version=10)
 
 
-def per_token(
-    step: Callable[[np.ndarray, np.ndarray], np.ndarray], room: int, seen: int, tokens: int
-) -> tuple[float, bytes]:
+def per_token(step: Step, room: int, seen: int, tokens: int) -> tuple[float, bytes]:
     """Milliseconds of processor time per token behind the prompt and three more; the logits."""
     random, before, logits = np.random.default_rng(3), 0.0, b""
     counts = [seen, *[1] * (tokens + 3)]
@@ -103,43 +101,28 @@ def megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def verax_steps(model: onnx.ModelProto, room: int, threads: int, is_bound: bool) -> Callable:  # type: ignore[type-arg]
+def empty(room: int) -> dict[str, np.ndarray]:
+    """Caches of zeros."""
+    return {v: np.zeros((1, SHARED, room, FEATURES), np.float32) for v in CACHES}
+
+
+def verax_steps(model: onnx.ModelProto, room: int, threads: int, is_bound: bool) -> Step:
     """A step of Verax."""
     loaded = verax.load(model, shapes={"room": room, "total": room})
     exe = verax.compile(loaded, threads=threads, certify=False)
     if is_bound:
         bound = exe.bind(CACHES)
         return lambda ids, mask: bound.run({"ids": ids, "mask": mask})["logits"]
-    caches = {v: np.zeros((1, SHARED, room, FEATURES), np.float32) for v in CACHES}
-
-    def step(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        outputs = exe.run({"ids": ids, "mask": mask, **caches})
-        caches.update({v: outputs[o] for v, o in CACHES.items()})
-        return outputs["logits"]
-
-    return step
+    return verax_step(exe, empty(room), CACHES)
 
 
-def peer_steps(model: onnx.ModelProto, room: int, threads: int, is_bound: bool) -> Callable:  # type: ignore[type-arg]
+def peer_steps(model: onnx.ModelProto, room: int, threads: int, is_bound: bool) -> Step:
     """A step of ONNX Runtime."""
     import onnxruntime
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = threads, 3
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    zeros = np.zeros((1, SHARED, room, FEATURES), np.float32)
-    caches = {v: zeros.copy() for v in CACHES}
+    session, caches = session_of(model, threads), empty(room)
     if not is_bound:
-
-        def step(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-            names = ["logits", *CACHES.values()]
-            logits, *new = session.run(names, {"ids": ids, "mask": mask, **caches})
-            caches.update(zip(CACHES, new, strict=True))
-            return np.asarray(logits)
-
-        return step
+        return peer_step(session, caches, CACHES)
     values = {v: onnxruntime.OrtValue.ortvalue_from_numpy(a) for v, a in caches.items()}
 
     def bound_step(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:

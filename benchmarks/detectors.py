@@ -1,7 +1,4 @@
-"""Writes a detector as exporters do, with random weights, for `benchmarks.changing_sizes`.
-
-Run: python -m benchmarks.detectors ssd.onnx; python -m benchmarks.changing_sizes ssd.onnx --low 128
-     --high 320
+"""A detector as exporters write it, with random weights, for `benchmarks.sizes_networks`.
 
 An SSD: convolutions of falling resolution, of which the last three predict offsets and scores of
 three anchors per place for 21 classes; centers and sizes become corners; suppression per class; the
@@ -11,7 +8,6 @@ sizes of the image are open, and data decide how many boxes there are.
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 import numpy as np
@@ -109,13 +105,3 @@ def detector() -> onnx.ModelProto:
     model = helper.make_model(graph, opset_imports=opset, ir_version=9)
     onnx.checker.check_model(model)
     return model
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("path")
-    onnx.save(detector(), parser.parse_args().path)
-
-
-if __name__ == "__main__":
-    main()

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 
 import numpy as np
 import onnx
+from benchmarks.handed_on import Step, peer_step, session_of, verax_step
 from onnx import TensorProto, helper, numpy_helper
 
 import verax
@@ -27,7 +27,6 @@ WIDTH = HEADS * FEATURES
 CACHES = {
     f"past_key_values.{i}.{p}": f"present.{i}.{p}" for i in range(LAYERS) for p in ("key", "value")
 }
-Step = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def decoder() -> onnx.ModelProto:
@@ -91,34 +90,16 @@ def verax_steps(exe: verax.Compiled, past: dict[str, np.ndarray], is_bound: bool
     if is_bound:
         bound = exe.bind(CACHES, past)
         return lambda ids, mask: bound.run({"ids": ids, "mask": mask})["logits"]
-    caches = dict(past)
-
-    def step(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        outputs = exe.run({"ids": ids, "mask": mask, **caches})
-        caches.update({v: outputs[o] for v, o in CACHES.items()})
-        return outputs["logits"]
-
-    return step
+    return verax_step(exe, past, CACHES)
 
 
 def peer_steps(model: onnx.ModelProto, past: dict[str, np.ndarray], is_bound: bool) -> Step:
     """A step of ONNX Runtime."""
     import onnxruntime
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 3
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    caches, names = dict(past), ["logits", *CACHES.values()]
+    session, names = session_of(model, 1), ["logits", *CACHES.values()]
     if not is_bound:
-
-        def step(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-            logits, *new = session.run(names, {"ids": ids, "mask": mask, **caches})
-            caches.update(zip(CACHES, new, strict=True))
-            return np.asarray(logits)
-
-        return step
+        return peer_step(session, past, CACHES)
     values = {v: onnxruntime.OrtValue.ortvalue_from_numpy(a) for v, a in past.items()}
 
     def bound_step(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:

@@ -202,13 +202,18 @@ def test_heads_of_multi_head_attention() -> None:
     assert "to plain" not in str(bound.plan) and bound._last_roomy is not None
 
 
-def test_it_goes_on_from_given_caches_and_begins_with_them_again() -> None:
-    exe, _ = executables()
-    random = np.random.default_rng(2)
-    first = {
-        v: random.standard_normal((2, SHARED, 9, a.shape[3])).astype(np.float32)
+def drawn(seed: int, length: int) -> dict[str, np.ndarray]:
+    """Caches of so many rows."""
+    random = np.random.default_rng(seed)
+    return {
+        v: random.standard_normal((2, SHARED, length, a.shape[3])).astype(np.float32)
         for v, a in empty(2).items()
     }
+
+
+def test_it_goes_on_from_given_caches_and_begins_with_them_again() -> None:
+    exe, _ = executables()
+    first = drawn(2, 9)
     bound = exe.bind(CACHES, first)
     for _ in range(2):
         assert same(bound.state, first)
@@ -248,11 +253,7 @@ def test_what_does_not_fit_is_said() -> None:
 def test_state_that_was_given_is_written_by_no_later_run() -> None:
     """Nor is the first one, nor what one state became when it is handed back twice."""
     exe, _ = executables()
-    random = np.random.default_rng(31)
-    first = {
-        v: random.standard_normal((2, SHARED, 4, a.shape[3])).astype(np.float32)
-        for v, a in empty(2).items()
-    }
+    first = drawn(31, 4)
     bound = exe.bind(CACHES, first)
     bound.run(inputs_of(2, 4, 2, 1))
     state = bound.state

@@ -177,10 +177,10 @@ def test_few_sizes_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("soon")
 def test_large_weights_are_not_held_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    exe = images()
-    answers(exe, 40, 33)
-    monkeypatch.setattr(hot_sizes, "MOST_BYTES", exe.program.binary.weight_bytes - 1)
-    for _ in range(5):
+    measured, exe = images(), images()
+    answers(measured, 40, 33)
+    monkeypatch.setattr(hot_sizes, "MOST_BYTES", measured.program.binary.weight_bytes - 1)
+    for _ in range(6):
         answers(exe, 40, 33)
     exe._hot.wait()
     assert exe.program.binary.open_sizes is not None

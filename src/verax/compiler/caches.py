@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from verax.base.errors import UsageError
-from verax.ir.graph import Builder, Graph, Node, reinfer
+from verax.ir.graph import Builder, Graph, Node, reinfer, source_of
 from verax.ir.types import TensorType
 from verax.ops.sums.attention import Attention
 
@@ -102,10 +102,7 @@ def _rooms(graph: Graph, caches: Mapping[str, str]) -> dict[str, int]:
 
 def _unchanged(graph: Graph, value: str) -> Node | None:
     """What makes a number that is handed on in another shape or integer type."""
-    node = graph.producers.get(value)
-    while node is not None and node.op.kind in ("Identity", "Reshape", "Squeeze", "Cast"):
-        node = graph.producers.get(node.inputs[0] or "")
-    return node
+    return graph.producers.get(source_of(graph, value, ("Identity", "Reshape", "Squeeze", "Cast")))
 
 
 def _counts_from_zero(graph: Graph, node: Node) -> bool:
@@ -145,9 +142,7 @@ def _written_into(graph: Graph, caches: Mapping[str, str]) -> Graph:
     such a cache, so that nobody sees what stands there instead."""
     sources = {}
     for past, output in caches.items():
-        node = graph.producers.get(output)
-        while node is not None and node.op.kind == "Identity":
-            node = graph.producers.get(node.inputs[0] or "")
+        node = graph.producers.get(source_of(graph, output))
         if node is None or node.op.kind != "ScatterElements":
             continue
         data = node.inputs[0] or ""

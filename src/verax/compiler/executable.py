@@ -11,6 +11,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -64,6 +65,11 @@ class _Bound:
 
     specialized: Specialized
     sized: SizedProgram | None = None
+
+    @cached_property
+    def may_weigh_twice(self) -> bool:
+        """Whether another program may hold its weights again."""
+        return self.specialized.binary.weight_bytes <= hot_sizes.MOST_BYTES
 
     @property
     def state_buffers(self) -> StateBuffers | None:
@@ -227,11 +233,11 @@ class Executable(StatefulExecutable):
         key, bound = last
         if bound.sized is None or self._counts or not self.settings.background:
             return
+        if not bound.may_weigh_twice:
+            return
         shapes = dict(zip(self.graph.inputs, bound.sized.inputs, strict=True))
 
         def make() -> None:
-            if bound.specialized.binary.weight_bytes > hot_sizes.MOST_BYTES:
-                return
             alone = self._alone(key, shapes)
             alone.specialized.release_translation()
             self.specializer.release(self.graph)

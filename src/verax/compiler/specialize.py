@@ -150,14 +150,14 @@ class Specializer:
             name = entry_name("network", self._origin, *types, *decisive)
             text = self._cache.text(name, RECORD)
             if text is not None:
-                return str(json.loads(text))
+                return text
         hashes = self._constant_hashes
         for v in self._hash_of.keys() & graph.constants.keys():
             a = graph.constants[v]
             hashes[id(a)] = (a, self._hash_of[v])
         network = network_hash(graph, hashes)
         if name:
-            self._cache.keep_text(name, json.dumps(network), RECORD)
+            self._cache.keep_text(name, network, RECORD)
         return network
 
     def release(self, graph: Graph) -> None:

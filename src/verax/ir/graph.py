@@ -11,7 +11,7 @@ others belong to the caller, and the network writes to them. Computing stays a p
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 
@@ -351,6 +351,15 @@ def _require_computed(node: Node, types: Sequence[TensorType | None]) -> None:
                 place=node.place,
                 next_step="put a Cast or a DequantizeLinear before it",
             )
+
+
+def source_of(graph: Graph, value: str, kinds: Collection[str] = ("Identity",)) -> str:
+    """What a value is made of, operators of these kinds aside: of their first inputs."""
+    node = graph.producers.get(value)
+    while node is not None and node.op.kind in kinds:
+        value = node.inputs[0] or ""
+        node = graph.producers.get(value)
+    return value
 
 
 def reinfer(

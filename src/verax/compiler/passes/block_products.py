@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.compiler.passes.quantized import BYTES, swept
+from verax.compiler.passes.quantized import BYTES, with_products
 from verax.ir.graph import Graph, Node
 from verax.ir.rewrite import Rewriter
 from verax.ir.text import parse_graph
@@ -38,14 +38,7 @@ def block_products(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace
     there are four for each block: of its sum, of the product of both scales, of their product and
     of the addition.
     """
-    rewriter = Rewriter(graph, limit)
-    for node in graph.nodes:
-        output = None if rewriter.spent else _product(rewriter, node)
-        if output is None:
-            rewriter.keep(node)
-        else:
-            rewriter.replace(node, output, "block_products")
-    return swept(graph, *rewriter.finish())
+    return with_products(graph, limit, _product, "block_products")
 
 
 def example() -> Graph:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.compiler.passes.quantized import DequantizedFactor, factor_of, swept
+from verax.compiler.passes.quantized import DequantizedFactor, factor_of, with_products
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.rewrite import Rewriter
@@ -37,14 +37,7 @@ def integer_products(graph: Graph, limit: int | None = None) -> tuple[Graph, Tra
     product there are four in all: of the sum, of the scales' product, of its product with the sum,
     and of the bias added. That is nearer to the meaning, and not the bits of float32 products.
     """
-    rewriter = Rewriter(graph, limit)
-    for node in graph.nodes:
-        output = None if rewriter.spent else _product(rewriter, node)
-        if output is None:
-            rewriter.keep(node)
-        else:
-            rewriter.replace(node, output, "integer_products")
-    return swept(graph, *rewriter.finish())
+    return with_products(graph, limit, _product, "integer_products")
 
 
 def example() -> Graph:

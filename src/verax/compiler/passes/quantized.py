@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 
 from verax.ir.graph import Graph, Node
+from verax.ir.rewrite import Rewriter
 from verax.ir.types import DType
 from verax.ops.quantized.quantization import DequantizeLinear
 from verax.records.trace import Trace
@@ -56,6 +58,20 @@ def dequantized_by(graph: Graph, node: Node | None) -> DequantizedFactor | None:
         zeros = graph.constants[zero].astype(np.int64)
     rank = graph.types[q].rank
     return DequantizedFactor(q, scales, zeros, node.op.axis % rank if rank else 0)
+
+
+def with_products(
+    graph: Graph, limit: int | None, product: Callable[[Rewriter, Node], str | None], name: str
+) -> tuple[Graph, Trace]:
+    """The graph in which `product` made what it can of each node; name: of the pass."""
+    rewriter = Rewriter(graph, limit)
+    for node in graph.nodes:
+        output = None if rewriter.spent else product(rewriter, node)
+        if output is None:
+            rewriter.keep(node)
+        else:
+            rewriter.replace(node, output, name)
+    return swept(graph, *rewriter.finish())
 
 
 def swept(before: Graph, graph: Graph, trace: Trace) -> tuple[Graph, Trace]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from verax.compiler.plan.layouts import Pads
 from verax.ir.dim import Dim, DimLike, symbol, symbols
-from verax.ir.graph import Graph, Node
+from verax.ir.graph import Graph, source_of
 from verax.ir.types import DType, TensorType
 
 ROOM = "cache.room"
@@ -87,7 +87,7 @@ def _appended(graph: Graph, past: str, present: str) -> str | None:
     """The concatenation of rows behind those of `past` that `present` is, by its value."""
     if past not in graph.inputs or present not in graph.outputs:
         return None
-    node = _made_by(graph, present)
+    node = graph.producers.get(source_of(graph, present))
     old, new = graph.types[past], graph.types[present]
     if node is None or node.op.kind != "Concat" or old.rank != 4 or new.rank != 4:
         return None
@@ -97,20 +97,7 @@ def _appended(graph: Graph, past: str, present: str) -> str | None:
     fits = old.dtype == new.dtype and all(str(a) == str(b) for a, b in remaining)
     if node.op.attributes()["axis"] % 4 != ROWS or not is_open or not fits:
         return None
-    return node.outputs[0] if _unchanged(graph, node.inputs[0] or "") == past else None
-
-
-def _made_by(graph: Graph, value: str) -> Node | None:
-    return graph.producers.get(_unchanged(graph, value))
-
-
-def _unchanged(graph: Graph, value: str) -> str:
-    """What a value is, Identity aside."""
-    node = graph.producers.get(value)
-    while node is not None and node.op.kind == "Identity":
-        value = node.inputs[0] or ""
-        node = graph.producers.get(value)
-    return value
+    return node.outputs[0] if source_of(graph, node.inputs[0] or "") == past else None
 
 
 def empty_past(graph: Graph, past: str, sizes: Mapping[str, int]) -> np.ndarray:
