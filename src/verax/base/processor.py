@@ -18,6 +18,8 @@ from verax.base.optional import optional
 
 VARIABLE = "VERAX_TARGET"
 CPUINFO = Path("/proc/cpuinfo")
+CUDA_DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu")
+"""Of Linux, of Windows' subsystem for Linux, of Jetson boards."""
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 AVX2 = ("avx2", "avx", "fma", "f16c", "bmi", "bmi2", "lzcnt", "popcnt", "movbe", "sse4.2", "cx16")
 AVX512 = (*AVX2, "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd")
@@ -32,7 +34,15 @@ TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 """Target -> (names of its architecture, instructions that it takes, as LLVM calls them); the
 fastest first."""
-NAMES = ("avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "aarch64")
+EMULATED_GPU = "cuda-emulated"
+"""A GPU whose threads run on this processor, one after the other."""
+GPU_ARCHITECTURES = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+"""NVIDIA's compute capabilities that kernels are made for, the oldest first."""
+GPU_TARGETS = (EMULATED_GPU, *GPU_ARCHITECTURES)
+NAMES = (
+    *("avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "aarch64", "cuda"),
+    *GPU_TARGETS,
+)
 """Of targets, as people choose them."""
 _LINUX_NAMES = {
     "bmi": "bmi1",
@@ -46,7 +56,10 @@ _LINUX_NAMES = {
 
 
 def runs_here(target: str) -> bool:
-    """Whether this machine runs code for the target of that name."""
+    """Whether this machine runs code for the target of that name. Of GPUs it says whether the
+    driver could be asked, not whether there is a card: that is told when the program is loaded."""
+    if target in GPU_TARGETS:
+        return target == EMULATED_GPU or has_cuda_driver()
     if target not in TARGETS:
         return False
     machines, features = TARGETS[target]
@@ -69,6 +82,12 @@ def require_runs_here(target: str, location: str = "") -> None:
         next_step="run it on a machine that does, or compile the model for this one (target host, "
         f"which is {best_target()})",
     )
+
+
+@cache
+def has_cuda_driver() -> bool:
+    """Whether NVIDIA's driver is installed."""
+    return any(Path(path).exists() for path in CUDA_DRIVER_FILES)
 
 
 def best_target() -> str | None:

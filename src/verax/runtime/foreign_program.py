@@ -7,10 +7,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from verax.base.processor import require_runs_here, runs_here
+from verax.base.lazy import deferred
+from verax.base.processor import GPU_TARGETS, require_runs_here, runs_here
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program, PythonCall
 from verax.runtime.program_binary import ProgramBinary
+
+
+_gpu_program = deferred("verax.runtime.gpu.program:GpuProgram")
 
 
 class ForeignProgram(Program):
@@ -49,4 +53,6 @@ def load_program(binary: ProgramBinary, threads: int, python_call: PythonCall | 
     """The program of a binary, ready to run if it can run here."""
     if binary.object_code and not runs_here(binary.target):
         return ForeignProgram(binary)
+    if binary.target in GPU_TARGETS:
+        return _gpu_program(binary, threads, python_call)
     return Program(binary, threads, python_call)

@@ -68,7 +68,7 @@ class Program(OneLine):
         memory.require(sum(map(_bytes, binary.outputs)), "the network's outputs")
         self._sized: OrderedDict[tuple[int, ...], SizedProgram] = OrderedDict()
         self._weights = weight_table(binary)
-        self._library = load_object(binary.object_code) if binary.object_code else None
+        self._library = self._load(binary)
         self._pools: list[ThreadPool] = []
         self._first = self._new_context(threads)
         self._contexts = [self._first]
@@ -79,6 +79,10 @@ class Program(OneLine):
         _programs.add(self)
         if _leaving:
             self._never_free()
+
+    def _load(self, binary: ProgramBinary) -> Any:
+        """The code, in this process."""
+        return load_object(binary.object_code) if binary.object_code else None
 
     def _brief(self) -> str:
         inputs = first_few(s.name for s in self.binary.inputs) or "no input"

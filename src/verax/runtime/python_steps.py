@@ -58,7 +58,7 @@ class BoundCount:
     """A counted step with views of the arena made once."""
 
     def __init__(self, step: CountedStep, arena: np.ndarray) -> None:
-        self.name = step.output.name
+        self.step, self.name = step, step.output.name
         self.rows, self.count = (tensor_view([(0, arena)], t) for t in (step.rows, step.count))
         self.before, self.max_rows = (slice(None),) * step.axis, self.rows.shape[step.axis]
 

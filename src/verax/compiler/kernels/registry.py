@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from verax.compiler.kernels.dtypes import unknown
+from verax.compiler.kernels.llvm import gpu  # noqa: F401  (registers what writes GPUs' kernels)
 from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
 from verax.compiler.kernels.sizes import entries, numbers
 from verax.compiler.kernels.target import Target
@@ -66,7 +67,7 @@ class Emitter:
 
 
 EMITTERS: dict[tuple[type, str], Emitter] = {}
-"""By type of spec, and by the target's name or `ANY_TARGET`."""
+"""By type of spec, and by the target's name or family ("gpu") or `ANY_TARGET`."""
 
 
 def emits(
@@ -99,15 +100,21 @@ def emits(
 
 
 def emitter(spec: Spec, target: Target) -> Emitter:
-    """Who makes the kernel of `spec` for `target`: the target's own emitter, or everybody's."""
-    own = EMITTERS.get((type(spec), target.name))
-    return own or EMITTERS[type(spec), ANY_TARGET]
+    """Who makes the kernel of `spec` for `target`: the emitter of the target, of its family, or
+    everybody's."""
+    return _emitter_of(type(spec), target)
+
+
+def _emitter_of(spec: type, target: Target) -> Emitter:
+    for name in (target.name, target.family):
+        if (spec, name) in EMITTERS:
+            return EMITTERS[spec, name]
+    return EMITTERS[spec, ANY_TARGET]
 
 
 def dtypes_of(spec: type, target: Target) -> tuple[str, ...]:
     """Names of the element types that kernels of this type of spec know on `target`."""
-    own = EMITTERS.get((spec, target.name))
-    return (own or EMITTERS[spec, ANY_TARGET]).dtypes
+    return _emitter_of(spec, target).dtypes
 
 
 def refusal(spec: Spec, target: Target) -> str:

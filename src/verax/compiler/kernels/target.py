@@ -12,7 +12,14 @@ import threading
 
 from verax.base.errors import UsageError
 from verax.base.forks import on_fork
-from verax.base.processor import NAMES, TARGETS, best_target, runs_here
+from verax.base.processor import (
+    EMULATED_GPU,
+    GPU_ARCHITECTURES,
+    NAMES,
+    TARGETS,
+    best_target,
+    runs_here,
+)
 from verax.compiler.kernels.llvm.library import binding as llvm
 from verax.numerics.lanes import LANES
 
@@ -46,7 +53,9 @@ class Target:
     spells them. vector_bits: width of the widest register; registers: how many of those
     there are. dots: whether it has VNNI, which adds up four products of bytes at a time. pairs:
     whether it has AVX512_BF16, which adds two products of bfloat16. effort: of LLVM's code
-    generator, 0 to 3; it changes no bit.
+    generator, 0 to 3; it changes no bit. gpu: "cuda" for NVIDIA's, "emulated" for one whose threads
+    this processor runs, "" for none: `vector_bits` and `registers` are then those of one thread, in
+    which a logical vector is 16 scalars.
     """
 
     name: str
@@ -57,6 +66,12 @@ class Target:
     has_int8_dot: bool = False
     has_bf16_dot: bool = False
     effort: int = 3
+    gpu: str = ""
+
+    @property
+    def family(self) -> str:
+        """Under which emitters are registered for kinds of targets: "gpu", or "" for a CPU."""
+        return "gpu" if self.gpu else ""
 
     @property
     def physical(self) -> int:
@@ -95,10 +110,26 @@ class Target:
         return Target("neon", "generic", "+neon", 128, 32)
 
     @staticmethod
+    def cuda(architecture: str) -> Target:
+        """NVIDIA's GPUs of a compute capability, such as "sm_80", and later ones."""
+        return Target(architecture, architecture, "", 128, 32, gpu="cuda")
+
+    @staticmethod
+    def emulated_gpu() -> Target:
+        """A GPU whose threads run on this processor."""
+        host = Target.host()
+        return Target(EMULATED_GPU, host.cpu, host.features, 128, 32, gpu="emulated")
+
+    @staticmethod
     def named(name: str) -> Target:
-        """The target called "host", "aarch64" or as an x86-64 one is; UsageError for others."""
+        """The target called "host", "aarch64", as an x86-64 one or a GPU's compute capability is;
+        UsageError for others."""
         if name == "host":
             return Target.host()
+        if name == EMULATED_GPU:
+            return Target.emulated_gpu()
+        if name in GPU_ARCHITECTURES:
+            return Target.cuda(name)
         if name not in NAMES:
             raise UsageError(
                 f"unknown target {name!r}", next_step=f"choose one of host, {', '.join(NAMES)}"
@@ -116,7 +147,11 @@ class Target:
     def triple(self) -> str:
         """As LLVM spells it: the one that LLVM itself was built for, if it is of this kind of
         processor. Asking for it loads LLVM, which a program from the cache does not need."""
+        if self.gpu == "cuda":
+            return "nvptx64-nvidia-cuda"
         triple: str = llvm.get_default_triple()
+        if self.gpu:
+            return triple
         if self.name == "neon":
             alike = triple.startswith(("aarch64", "arm64"))
             return triple if alike else "aarch64-unknown-linux-gnu"
@@ -135,7 +170,8 @@ class Target:
     @property
     def makes_elf(self) -> bool:
         """Whether object files for it are ELF, as everywhere but on macOS and Windows."""
-        return not any(system in self.triple for system in ("darwin", "macos", "windows"))
+        others = ("darwin", "macos", "windows", "nvptx")
+        return not any(system in self.triple for system in others)
 
     def machine(self) -> llvm.TargetMachine:
         """A fresh LLVM target machine, for position independent code."""

@@ -150,7 +150,7 @@ def _lowered_for_part(
     tuned: ScheduleOf | None,
 ) -> Lowering | None:
     """A part of the batch, where that is faster and kernels take all of it."""
-    if assumptions() is not None or not decisions.runs(DIVIDE):
+    if assumptions() is not None or target.gpu or not decisions.runs(DIVIDE):
         return None
     batch, images, before = batch_of(graph), best_part(graph), len(decisions.records)
     if batch is None or images is None:

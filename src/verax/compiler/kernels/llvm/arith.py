@@ -257,8 +257,8 @@ class LlvmArith(Arith[Typed]):
 
     def _multiply_high(self, x: ir.Value, y: ir.Value, c: ir.Value) -> ir.Value:
         """On x86 every other lane at a time, as its products of 64 bits take them."""
-        b, wide = self.b, self.register_type("int64")
-        if not self.lanes or self.fb.module.target.name == "neon":
+        b, wide, target = self.b, self.register_type("int64"), self.fb.module.target
+        if not self.lanes or target.name == "neon" or target.gpu:
             product = b.mul(b.sext(x, wide), b.sext(y, wide))
             high = b.ashr(b.add(product, b.sext(c, wide)), wide(32))
             return b.trunc(high, x.type)

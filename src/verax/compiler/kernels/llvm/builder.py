@@ -5,8 +5,8 @@ IR. Loops carry their values in SSA phis, there is no stack memory, and what is 
 runs: LLVM's IR passes are not used, only its code generator. No fast-math flag is ever set.
 
 ABI of every kernel: `void name(ptr args, i64 begin, i64 end)`. `args` is an array of pointers, each
-to the first logical element of a tensor; the work items [begin, end) are executed. Shapes and
-strides are counted in elements. They are constants, or entries of a table of dims (`sizes`): a
+to the first logical element of a tensor; the work items [begin, end) are executed. On a GPU a
+thread executes one item (`gpu`). Shapes and strides are counted in elements. They are constants, or entries of a table of dims (`sizes`): a
 kernel that reads some has one pointer more, behind the tensors, to an array of i64.
 """
 
@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TypeAlias
 
 from verax.compiler.kernels.llvm import text as ir
+from verax.compiler.kernels.llvm.emitted_loop import EmittedLoop
 from verax.compiler.kernels.sizes import Size, index_of, maximum, minimum
 from verax.compiler.kernels.target import LANES, Target
 from verax.ir.dim import Atom, Dim, Division, Symbol
@@ -55,12 +55,18 @@ Term: TypeAlias = "Index | tuple[Index, Index]"
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """An emitted kernel. items: independent work items; flops, bytes: of all items together."""
+    """An emitted kernel. items: independent work items; flops, bytes: of all items together.
+
+    Of a GPU's, threads: of a block; blocks: of the grid; shared: bytes of memory of a block.
+    """
 
     name: str
     items: Size
     flops: Size = 0
     bytes: Size = 0
+    threads: int = 0
+    blocks: Size = 0
+    shared: int = 0
 
 
 class ModuleBuilder:
@@ -73,16 +79,24 @@ class ModuleBuilder:
         self.fma_functions: dict[ir.Type, ir.Function] = {}
         self._kernels: dict[Hashable, FunctionBuilder] = {}
 
-    def kernel(self, key: Hashable, n_args: int, hint: str = "") -> FunctionBuilder:
+    def kernel(
+        self,
+        key: Hashable,
+        n_args: int,
+        hint: str = "",
+        builder: Callable[[ModuleBuilder, str, int], FunctionBuilder] | None = None,
+    ) -> FunctionBuilder:
         """The kernel for `key` (all that decides its code), taking `n_args` pointers.
 
         Asked again with an equal key, it is the same one, and `finished` is true: do not emit.
         hint: start of its name; by default the key's class, or its first item when it is a tuple.
+        builder: what writes it, by default that of the target's family.
         """
         if key not in self._kernels:
             first = key[0] if isinstance(key, tuple) else type(key).__name__
             name = f"{hint or (first if isinstance(first, str) else type(first).__name__)}"
-            self._kernels[key] = FunctionBuilder(self, f"{name}_{len(self._kernels)}", n_args)
+            make = builder or BUILDERS[self.target.family]
+            self._kernels[key] = make(self, f"{name}_{len(self._kernels)}", n_args)
         return self._kernels[key]
 
     def intrinsic(self, name: str, result: ir.Type, args: Sequence[ir.Type]) -> ir.Function:
@@ -123,98 +137,36 @@ class ModuleBuilder:
         return str(self.module)
 
 
-class EmittedLoop:
-    """A counted loop, tested at the bottom; see `FunctionBuilder.loop`.
-
-    Inside: `index`, `values` (carried); `next(values)` says what the next trip gets.
-    After: `results`, the carried values at the end.
-    """
-
-    def __init__(
-        self, fb: FunctionBuilder, start: Index, stop: Index, step: int, carry: Sequence[ir.Value]
-    ) -> None:
-        self._fb, self._start, self._stop, self._step = fb, start, stop, step
-        self._initial = list(carry)
-        self._once, self._guard = False, True
-        if isinstance(start, int) and isinstance(stop, int):
-            if stop <= start:
-                raise ValueError(f"a loop from {start} to {stop} never runs")
-            self._once, self._guard = stop - start <= step, False
-
-    def __enter__(self) -> EmittedLoop:
-        fb, b = self._fb, self._fb.b
-        if self._once:
-            self.index: Index = self._start
-            self.values: list[ir.Value] = list(self._initial)
-            self._next = list(self._initial)
-            return self
-        start, stop = fb.i64(self._start), fb.i64(self._stop)
-        self._before = b.block
-        self._body = fb.block("loop")
-        self._end = fb.block("end")
-        if self._guard:
-            b.cbranch(b.icmp_signed("<", start, stop), self._body, self._end)
-        else:
-            b.branch(self._body)
-        b.position_at_end(self._body)
-        self._phi = b.phi(I64)
-        self._phi.add_incoming(start, self._before)
-        self.index = self._phi
-        self._carried = [b.phi(value.type) for value in self._initial]
-        for phi, value in zip(self._carried, self._initial):
-            phi.add_incoming(value, self._before)
-        self.values = [*self._carried]
-        self._next = list(self.values)
-        return self
-
-    def next(self, values: Sequence[ir.Value]) -> None:
-        """The carried values for the next trip."""
-        assert len(values) == len(self._initial)
-        self._next = list(values)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            return
-        if self._once:
-            self.results = self._next
-            return
-        fb, b = self._fb, self._fb.b
-        following = b.add(self._phi, fb.i64(self._step), flags=("nsw",))
-        last = b.block
-        again = b.icmp_signed("<", following, fb.i64(self._stop))
-        b.cbranch(again, self._body, self._end)
-        self._phi.add_incoming(following, last)
-        for carried, value in zip(self._carried, self._next, strict=True):
-            carried.add_incoming(value, last)
-        b.position_at_end(self._end)
-        self.results = list(self._next)
-        if self._guard:
-            for i, (initial, value) in enumerate(zip(self._initial, self._next, strict=True)):
-                phi = b.phi(value.type)
-                phi.add_incoming(initial, self._before)
-                phi.add_incoming(value, last)
-                self.results[i] = phi
-
-
 class FunctionBuilder:
     """One kernel being written. `b` is for all that has no helper here."""
 
     def __init__(self, module: ModuleBuilder, name: str, n_args: int) -> None:
         self.module, self.name = module, name
-        self.fn = module.function(name, VOID, KERNEL_TYPE.args)
-        self.b = ir.IRBuilder(self.fn.append_basic_block("entry"))
-        table, self.begin, self.end = self.fn.args
-        self.args: list[ir.Value] = [
-            self.b.load(self.b.gep(table, [self.i64(i)], source_etype=PTR), typ=PTR)
-            for i in range(n_args)
-        ]
         self.finished = False
         self.kernel: Kernel | None = None
-        self._table, self._n_args = table, n_args
+        self._n_args = n_args
         self._sizes: dict[Dim | Atom, ir.Value] = {}
+        self.fn = self._function()
+        self.b = ir.IRBuilder(self.fn.append_basic_block("entry"))
+        self._table, self.begin, self.end = self._arguments()
+        self.args: list[ir.Value] = [
+            self.b.load(self.b.gep(self._table, [self.i64(i)], source_etype=PTR), typ=PTR)
+            for i in range(n_args)
+        ]
         self._begun = len(self.fn.entry_basic_block.instructions)  # what comes before all else
+        self._enter()
+
+    def _function(self) -> ir.Function:
+        """The empty function. Its first arguments are those of the ABI."""
+        return self.module.function(self.name, VOID, KERNEL_TYPE.args)
+
+    def _arguments(self) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """The array of pointers, the first work item, and the one behind the last."""
+        table, begin, end = self.fn.args
+        return table, begin, end
+
+    def _enter(self) -> None:
+        """Code between the arguments and the kernel."""
 
     def finish(self, items: Size, flops: Size = 0, bytes: Size = 0) -> Kernel:
         """End the function; the kernel that it is."""
@@ -481,6 +433,10 @@ class FunctionBuilder:
         """Ask for the cache line at `pointer`, which need not be valid. locality: 3 L1, 2 L2."""
         fn = self.module.intrinsic("llvm.prefetch.p0", VOID, [PTR, I32, I32, I32])
         self.b.call(fn, [pointer, *(ir.Constant(I32, v) for v in (0, locality, 1))])
+
+
+BUILDERS: dict[str, type[FunctionBuilder]] = {"": FunctionBuilder}
+"""What writes kernels, by the target's family."""
 
 
 def _suffix(kind: ir.Type) -> str:

@@ -26,6 +26,10 @@ AT_A_TIME = 4
 """Objects that LLVM may be making at a time in this process."""
 FORK_SECONDS = 60.0
 """How long a fork waits for a call into LLVM to end."""
+COROUTINE = "presplitcoroutine"
+"""The attribute of functions that are coroutines."""
+ASSEMBLY, OBJECT = 0, 1
+"""What LLVM is asked for (llvm-c/TargetMachine.h, LLVMCodeGenFileType)."""
 LSR_OPTION = range(15, 23)
 """Major versions of LLVM whose option `-disable-lsr` may be set again and again. One that LLVM does
 not know would end the process."""
@@ -117,7 +121,8 @@ def object_code(module: ModuleBuilder) -> bytes:
 
 
 def code_of(text: str, target: Target) -> bytes:
-    """The relocatable object file of a module's IR. Threads may call this side by side.
+    """The relocatable object file of a module's IR, or its PTX if that is what the target takes.
+    Threads may call this side by side.
 
     LLVM's memory for the module is freed before this returns. CompileError: LLVM refuses the code.
     """
@@ -127,7 +132,9 @@ def code_of(text: str, target: Target) -> bytes:
         with llvm.parse_assembly(text, context) as parsed:
             parsed.triple = machine.triple
             parsed.data_layout = str(machine.target_data)
-            return _emitted(machine, parsed)
+            if COROUTINE in text:
+                _split_coroutines(machine, parsed)
+            return _emitted(machine, parsed, OBJECT if target.gpu != "cuda" else ASSEMBLY)
     except RuntimeError as error:
         raise CompileError(
             f"LLVM refused the generated code: {error}",
@@ -136,11 +143,20 @@ def code_of(text: str, target: Target) -> bytes:
         ) from error
 
 
-def _emitted(machine: llvm.TargetMachine, parsed: llvm.ModuleRef) -> bytes:
-    """What `machine.emit_object(parsed)` gives."""
+def _split_coroutines(machine: llvm.TargetMachine, parsed: llvm.ModuleRef) -> None:
+    """The passes without which LLVM makes no code of coroutines. They change no bit: nothing
+    allows them to."""
+    options = llvm.PipelineTuningOptions(speed_level=1)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(parsed, builder)
+
+
+def _emitted(machine: llvm.TargetMachine, parsed: llvm.ModuleRef, kind: int) -> bytes:
+    """What `machine.emit_object(parsed)` gives, or `emit_assembly`."""
     with ffi.OutputString() as error:
         with _making, _addresses_as_written():
-            buffer = _emit_to_memory()(machine, parsed, 1, error)
+            buffer = _emit_to_memory()(machine, parsed, kind, error)
         if not buffer:
             raise RuntimeError(str(error))
     try:

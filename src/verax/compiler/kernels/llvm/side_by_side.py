@@ -29,7 +29,10 @@ _COUNTED = frozenset({"add", "sub", "mul", "div", "fma"})
 
 
 def in_step(target: Target) -> int:
-    """How many vectors of 16 lanes: with two numbers of each at hand, and a few constants."""
+    """How many vectors of 16 lanes: with two numbers of each at hand, and a few constants. One on a
+    GPU, where other threads run while one waits."""
+    if target.gpu:
+        return 1
     return max(1, min(MOST, target.registers * 3 // 8 // target.physical))
 
 

@@ -31,7 +31,7 @@ from verax.compiler.kernels.llvm.types import (
 )
 
 __all__ = [
-    "ArrayType", "BFloatType", "Block", "Callee", "Constant", "DoubleType", "FloatType", "Function",
+    "ArrayType", "BFloatType", "Block", "Callee", "Constant", "Definitions", "DoubleType", "FloatType", "Function",
     "FunctionType", "GlobalVariable", "HalfType", "IRBuilder", "InlineAsm", "IntType",
     "LiteralStructType", "Module", "Phi", "PointerType", "Type", "Undefined", "Value", "VectorType",
     "VoidType",
@@ -100,16 +100,20 @@ class Block:
 class Function(Callee):
     """A function of `module`: declared, and defined once it has blocks.
 
-    linkage: "" for one that others see. attributes: as LLVM writes them.
+    linkage: "" for one that others see. attributes: as LLVM writes them; of arguments by number.
     """
 
-    __slots__ = ("_values", "args", "attributes", "blocks", "linkage", "module", "name")
+    __slots__ = (
+        *("_values", "argument_attributes", "args", "attributes", "blocks", "linkage"),
+        *("module", "name"),
+    )
 
     def __init__(self, module: Module, signature: FunctionType, name: str) -> None:
         super().__init__(signature, f'@"{name}"')
         self.module, self.name = module, name
         self.args = tuple([Value(kind, f"%a{i}") for i, kind in enumerate(signature.args)])
         self.attributes: list[str] = []
+        self.argument_attributes: dict[int, str] = {}
         self.linkage = ""
         self.blocks: list[Block] = []
         self._values = 0
@@ -117,6 +121,11 @@ class Function(Callee):
 
     def append_basic_block(self, name: str = "") -> Block:
         self.blocks.append(Block(self, f"{name or 'block'}.{len(self.blocks)}"))
+        return self.blocks[-1]
+
+    def append_named_block(self, name: str) -> Block:
+        """A block of exactly that name, which no other has."""
+        self.blocks.append(Block(self, name))
         return self.blocks[-1]
 
     @property
@@ -128,9 +137,14 @@ class Function(Callee):
         self._values += 1
         return f"%v{self._values}"
 
+    def _argument(self, index: int) -> str:
+        kind, attributes = self.signature.args[index], self.argument_attributes.get(index)
+        name = self.args[index].ref if self.blocks else ""
+        return " ".join(filter(None, [str(kind), attributes, name]))
+
     def text(self) -> str:
         words = ["define" if self.blocks else "declare", self.linkage, str(self.signature.result)]
-        args = ", ".join(map(str, self.args if self.blocks else self.signature.args))
+        args = ", ".join(self._argument(i) for i in range(len(self.args)))
         head = " ".join([*filter(None, words), f"{self.ref}({args})", *self.attributes])
         if not self.blocks:
             return head
@@ -138,13 +152,14 @@ class Function(Callee):
 
 
 class GlobalVariable(Value):
-    """A variable of `module`, or a constant if `global_constant`. align: bytes, 0 for usual."""
+    """A variable of `module`, or a constant if `global_constant`. align: bytes, 0 for usual.
+    space: as that of `PointerType`."""
 
-    __slots__ = ("align", "content", "global_constant", "initializer", "linkage")
+    __slots__ = ("align", "content", "global_constant", "initializer", "linkage", "space")
 
-    def __init__(self, module: Module, content: Type, name: str) -> None:
-        super().__init__(_PTR, f'@"{name}"')
-        self.content, self.linkage, self.align = content, "", 0
+    def __init__(self, module: Module, content: Type, name: str, space: int = 0) -> None:
+        super().__init__(PointerType(space), f'@"{name}"')
+        self.content, self.linkage, self.align, self.space = content, "", 0, space
         self.global_constant = False
         self.initializer: Constant | None = None
         module.define(name, self)
@@ -152,10 +167,24 @@ class GlobalVariable(Value):
     def text(self) -> str:
         kind = "constant" if self.global_constant else "global"
         linkage = self.linkage or ("" if self.initializer else "external")
-        words = [f"{self.ref} =", linkage, kind, self.content.text]
+        space = f"addrspace({self.space})" if self.space else ""
+        words = [f"{self.ref} =", linkage, space, kind, self.content.text]
         if self.initializer is not None:
             words.append(self.initializer.ref)
         return " ".join(filter(None, words)) + (f", align {self.align}" if self.align else "")
+
+
+class Definitions:
+    """Text that defines or declares something in `module`, once under a name."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, module: Module, name: str, text: str) -> None:
+        self._text = text
+        module.define(name, self)
+
+    def text(self) -> str:
+        return self._text
 
 
 class Module:
@@ -165,7 +194,7 @@ class Module:
         self.name, self.triple = name, ""
         self.globals: dict[str, Any] = {}
 
-    def define(self, name: str, definition: Function | GlobalVariable) -> None:
+    def define(self, name: str, definition: Function | GlobalVariable | Definitions) -> None:
         if name in self.globals:
             raise ValueError(f"{name!r} is in the module already")
         self.globals[name] = definition
@@ -207,6 +236,14 @@ class IRBuilder:
         assert not self.block.ended, f"the block {self.block.name} has ended"
         self._insert(text)
         self.block.ended = True
+
+    def instruction(self, text: str) -> None:
+        """One that gives nothing, or whose result has a name, as LLVM writes it."""
+        self._insert(text)
+
+    def terminator(self, text: str) -> None:
+        """The end of the block, as LLVM writes it."""
+        self._end(text)
 
     # --- control
 
@@ -377,6 +414,9 @@ class IRBuilder:
     def sext(self, a: Value, kind: Type) -> Value:
         return self._cast("sext", a, kind)
 
+    def addrspacecast(self, a: Value, kind: Type) -> Value:
+        return self._cast("addrspacecast", a, kind)
+
     def fptrunc(self, a: Value, kind: Type) -> Value:
         return self._cast("fptrunc", a, kind)
 
@@ -419,15 +459,15 @@ class IRBuilder:
         """The address of an element. source_etype: what the first index counts."""
         words = "getelementptr inbounds" if inbounds else "getelementptr"
         steps = ", ".join([f"{i.type.text} {i.ref}" for i in indices])
-        return self._value(_PTR, f"{words} {source_etype.text}, ptr {pointer.ref}, {steps}")
+        return self._value(pointer.type, f"{words} {source_etype.text}, {pointer}, {steps}")
 
     def load(self, pointer: Value, typ: Type, align: int | None = None) -> Value:
         end = "" if align is None else f", align {align}"
-        return self._value(typ, f"load {typ.text}, ptr {pointer.ref}{end}")
+        return self._value(typ, f"load {typ.text}, {pointer}{end}")
 
     def store(self, value: Value, pointer: Value, align: int | None = None) -> None:
         end = "" if align is None else f", align {align}"
-        self._insert(f"store {value.type.text} {value.ref}, ptr {pointer.ref}{end}")
+        self._insert(f"store {value.type.text} {value.ref}, {pointer}{end}")
 
     def load_atomic(self, pointer: Value, ordering: str, align: int, typ: Type) -> Value:
         return self._value(typ, f"load atomic {typ}, ptr {pointer.ref} {ordering}, align {align}")

@@ -73,10 +73,12 @@ class VoidType(Type):
 
 
 class PointerType(Type):
+    """space: 0 for memory of any kind; of a GPU 1 is its memory, 3 what threads of a block share."""
+
     __slots__ = ()
 
-    def __init__(self) -> None:
-        super().__init__("ptr")
+    def __init__(self, space: int = 0) -> None:
+        super().__init__(f"ptr addrspace({space})" if space else "ptr")
 
     def written(self, content: Any) -> str:
         if content is None:

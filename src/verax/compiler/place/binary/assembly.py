@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from types import TracebackType
 
@@ -26,6 +27,8 @@ from verax.compiler.kernels.registry import Schedule, Spec, emit, emitter
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.binary.object_linker import link_objects
 from verax.ir.assumptions import assuming
+from verax.runtime.gpu.code import GpuCode
+from verax.runtime.gpu.launches import DeviceStep
 
 MOST_BYTES = 64 << 20
 """Of object code that a process keeps for further networks."""
@@ -119,6 +122,7 @@ class Assembly:
     def __init__(self, target: Target) -> None:
         self.target = target
         self.module = ModuleBuilder("verax", target)
+        self._is_by_kernel = target.makes_elf or target.gpu == "cuda"  # others cannot be joined
         self._kernels: dict[Hashable, Kernel] = {}
         self._entries: list[tuple[_CompiledKernel, _Write, dict[str, str]]] = []
         self._stack = contextlib.ExitStack()
@@ -145,7 +149,7 @@ class Assembly:
 
         NotImplementedError for a dtype that its emitter does not know.
         """
-        if not self.target.makes_elf:  # only ELF objects can be joined
+        if not self._is_by_kernel:
             return emit(self.module, spec, schedule)
         key = (spec, schedule, self.target, emitter(spec, self.target).emit)
         give_up_if_leaving()
@@ -164,7 +168,7 @@ class Assembly:
 
     def common(self, define: Callable[[ModuleBuilder], object]) -> None:
         """Functions that are the same in every network, as `define` writes them into a module."""
-        if not self.target.makes_elf:
+        if not self._is_by_kernel:
             define(self.module)
             return
 
@@ -187,6 +191,20 @@ class Assembly:
             (self._result(compiled, write), renamed) for compiled, write, renamed in self._entries
         ]
         return link_objects([(own, {}), *objects])
+
+    def gpu_code(
+        self, contract: bytes, segments: Mapping[str, tuple[DeviceStep, ...]]
+    ) -> GpuCode:
+        """The code of a GPU's program: its kernels, and what `segments` launch."""
+        if self.target.gpu == "emulated":
+            return GpuCode(contract, segments, {}, self.object_code())
+        ptx: dict[str, bytes] = {}
+        for compiled, write, renamed in self._entries:
+            code = self._result(compiled, write)
+            for old, new in renamed.items():
+                code = re.sub(rf"\b{old}\b".encode(), new.encode(), code)
+                ptx[new] = code
+        return GpuCode(contract, segments, ptx)
 
     def _compiled_kernel(self, key: Hashable, write: _Write) -> _CompiledKernel:
         """The part that this process has, or a new one."""

@@ -25,6 +25,7 @@ from verax.compiler.kernels.sizes import Size, index_of, static_size
 from verax.compiler.place.binary.assembly import Assembly
 from verax.compiler.place.binary.chunk_loop import emit_chunk_loop
 from verax.compiler.place.binary.counted import open_sizes_of
+from verax.compiler.place.binary.gpu_launches import LaunchWriter
 from verax.compiler.place.binary.weight_layout import pack_weights, place_weights
 from verax.compiler.place.calls import (
     BranchCall,
@@ -49,6 +50,8 @@ from verax.ir.assumptions import (
 )
 from verax.ir.dim import Symbol, evaluated, same
 from verax.ir.types import TensorType
+from verax.runtime.gpu.code import packed
+from verax.runtime.gpu.launches import DeviceStep
 from verax.runtime.open_sizes import CountedSize
 from verax.runtime.program_binary import (
     CONTRACT,
@@ -120,7 +123,8 @@ def _built(
         table.place_buffers(lifetimes)
         arena_bytes = 0
     own_bytes = place_weights(lowering.weights, _used_buffers(lowering))
-    threads = lowering.settings.thread_count
+    is_gpu, launched = bool(lowering.target.gpu), dict[str, tuple[DeviceStep, ...]]()
+    threads = 1 if is_gpu else lowering.settings.thread_count
     schedule: list[Scheduled] = []
     functions: list[ir.Function] = []
     run: list[Native] = []
@@ -133,15 +137,18 @@ def _built(
     def close_run() -> None:
         if run:
             name = f"segment_{len(schedule)}"
-            slot = CTX_ARRAYS + len(lowering.values.io)
-            functions.append(_Segment(module, name, run, inner, pool, table, slot).emit())
+            if is_gpu:
+                launched[name] = LaunchWriter(inner, table).steps(run)
+            else:
+                slot = CTX_ARRAYS + len(lowering.values.io)
+                functions.append(_Segment(module, name, run, inner, pool, table, slot).emit())
             schedule.append(Segment(name))
             run.clear()
 
     for step in steps:
         if isinstance(step, Native):
             run.append(step)
-            if separate or len(run) == MAX_RUN:
+            if separate or (len(run) == MAX_RUN and not is_gpu):
                 close_run()
             continue
         close_run()
@@ -187,8 +194,13 @@ def _built(
         open_sizes=None if table is None else open_sizes_of(lowering, table, counted),
     )
     if native:
-        module.exported(CONTRACT, contract(binary))  # of the weights as they are laid out
-        binary = dataclasses.replace(binary, object_code=assembly.object_code())
+        digest = contract(binary)  # of the weights as they are laid out
+        if is_gpu:
+            code = packed(assembly.gpu_code(digest, launched))
+        else:
+            module.exported(CONTRACT, digest)
+            code = assembly.object_code()
+        binary = dataclasses.replace(binary, object_code=code)
     return binary, kernels
 
 

@@ -1,0 +1,350 @@
+"""One run's memory on a GPU, and the launches of a program's segments there."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import operator
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from verax.runtime.counted_sizes import CountedStage
+from verax.runtime.execution_context import Clock, ExecutionContext
+from verax.runtime.gpu.device import Device, PreparedLaunch
+from verax.runtime.gpu.launches import (
+    Address,
+    Amount,
+    Branch,
+    DeviceStep,
+    Launch,
+    Loop,
+    Repeat,
+)
+from verax.runtime.open_sizes import SizedProgram
+from verax.runtime.program_binary import Scheduled, Segment, Tensor
+from verax.runtime.python_steps import BoundCount, BoundPython
+
+Control: TypeAlias = Branch | Loop | Repeat
+SMALLEST_ALLOCATION = 256
+"""Bytes: an array of nothing has an address, too."""
+
+
+class LoadedKernels:
+    """A program's kernels and weights on a device, for all of its contexts."""
+
+    def __init__(
+        self,
+        device: Device,
+        kernels: dict[str, Any],
+        segments: dict[str, tuple[DeviceStep, ...]],
+        weights: Sequence[np.ndarray],
+    ) -> None:
+        """weights: the program's own, then its blocks; each is copied to the device."""
+        self.device, self.kernels, self.segments = device, kernels, segments
+        self.weights: list[int] = []
+        self._finalizer = weakref.finalize(self, _free_all, device, self.weights)
+        self._finalizer.atexit = False
+        for array in weights:
+            self.weights.append(device.allocate(max(array.nbytes, SMALLEST_ALLOCATION)))
+            if array.nbytes:
+                device.write(self.weights[-1], array)
+
+
+def _free_all(device: Device, addresses: Sequence[int]) -> None:
+    for address in addresses:
+        device.free(address)
+
+
+class GpuContext(ExecutionContext):
+    """As an `ExecutionContext`, whose arena on the host only takes part in steps in Python."""
+
+    def __init__(self, loaded: LoadedKernels, *arguments: Any) -> None:
+        """arguments: of `ExecutionContext`."""
+        self._loaded, self._device = loaded, loaded.device
+        self._memory: dict[str, int] = {}
+        self._capacity: dict[str, int] = {}
+        self._prepared: dict[str, list[list[PreparedLaunch] | Control]] = {}
+        self._finalizer = weakref.finalize(self, _free_memory, self._device, self._memory)
+        self._finalizer.atexit = False
+        self._io: list[int] = []
+        super().__init__(*arguments)
+        self._place_arena()
+
+    # --- memory
+
+    def _allocate(self, name: str, nbytes: int, keeps: bool = False) -> int:
+        """The address of memory of that name, of at least so many bytes. keeps: what it holds."""
+        if nbytes > self._capacity.get(name, -1):
+            old, held = self._memory.get(name), self._capacity.get(name, 0)
+            new = self._device.allocate(max(nbytes, SMALLEST_ALLOCATION))
+            if old is not None:
+                if keeps:
+                    content = np.empty(held, np.uint8)
+                    self._device.read(content, old)
+                    self._device.write(new, content)
+                self._device.free(old)
+            self._memory[name], self._capacity[name] = new, nbytes
+            self._prepared.clear()
+        return self._memory[name]
+
+    def _place_arena(self, keeps: bool = False) -> None:
+        """Have an arena and a table as large as those of the host, and the table's content."""
+        self._arena_address = self._allocate("arena", self.arena.nbytes, keeps)
+        if self._table.nbytes:
+            address = self._allocate("sizes", self._table.nbytes)
+            self._device.write(address, np.ascontiguousarray(self._table))
+            self._prepared.clear()  # of other sizes
+
+    def use(self, sized: SizedProgram) -> None:
+        """Have the arena and the table for these sizes."""
+        if self._sized is sized:
+            return
+        super().use(sized)
+        self._place_arena()
+        self._device.zero(self._arena_address, max(self.kept_bytes, len(self._passed)))
+
+    def _count(self, index: int, stage: CountedStage) -> None:
+        at = int(self._table[stage.counted.entry])
+        self._device.read(self.arena[at : at + 8], self._arena_address + at)
+        super()._count(index, stage)
+        self._place_arena(keeps=True)
+        for start, nbytes in self._zeros[index]:
+            self._device.zero(self._arena_address + start, nbytes)
+        first_output = self._input_count
+        for slot in stage.outputs:
+            at = first_output + slot
+            self._io[at] = self._allocate(f"io {at}", self._in_flight[at].nbytes)
+
+    def poison(self, fill: int) -> None:
+        """As `Program.poison`, of the arena on the device."""
+        nbytes = self._capacity["arena"] - self.kept_bytes
+        if nbytes > 0:
+            content = np.full(nbytes, fill, np.uint8)
+            self._device.write(self._arena_address + self.kept_bytes, content)
+
+    # --- running
+
+    def _upload(self, arrays: Sequence[np.ndarray]) -> None:
+        """Copy the inputs among `arrays` to the device. An output that is the array of an input is
+        the same memory there, too."""
+        inputs: dict[int, int] = {}
+        addresses = []
+        for slot, array in enumerate(arrays):
+            address = self._allocate(f"io {slot}", array.nbytes)
+            if slot < self._input_count:
+                inputs[array.ctypes.data] = address
+                if array.nbytes:
+                    self._device.write(address, array)
+            elif array.nbytes:
+                address = inputs.get(array.ctypes.data, address)
+            addresses.append(address)
+        if addresses != self._io:
+            self._io = addresses
+            self._prepared.clear()
+        if self._passed:
+            self._device.zero(self._arena_address, len(self._passed))
+
+    def _download(self, arrays: Sequence[np.ndarray]) -> None:
+        """Copy the outputs among `arrays`, and what checks have found, from the device."""
+        for slot, array in enumerate(arrays[self._input_count :], self._input_count):
+            if array.nbytes:
+                self._device.read(array, self._io[slot])
+        if self._passed:
+            self._device.read(self.arena[: len(self._passed)], self._arena_address)
+        self._device.synchronize()
+
+    def run_prepared(self, argument: Any, arrays: Sequence[np.ndarray]) -> None:
+        """As that of `ExecutionContext`, for arrays of the host."""
+        self._in_flight = arrays
+        self._upload(arrays)
+        collections.deque(map(operator.call, self._schedule, itertools.repeat(argument)), 0)
+        self._download(self._in_flight)
+        self._finish()
+
+    def _run_steps(self, callers: list[np.ndarray]) -> list[np.ndarray]:
+        self._upload(callers)
+        values: dict[str, np.ndarray] = {}
+        for step in self._schedule:
+            self._execute(step, values, callers)
+        self._download(callers)
+        outputs = callers[self._input_count :]
+        if self.binary.python_outputs:
+            return [values.get(n, o) for n, o in zip(self.binary.python_outputs, outputs)]
+        return outputs
+
+    def time_steps(
+        self, arrays: Sequence[np.ndarray], runs: int, clock: Clock, chunk_count: int
+    ) -> list[list[int]]:
+        """As `Program.time_steps`; the whole batch at once."""
+        times: list[list[int]] = []
+        callers = [np.ascontiguousarray(a) for a in arrays]
+        self._set_pointers(callers)
+        self._upload(callers)
+        for _ in range(runs):
+            values: dict[str, np.ndarray] = {}
+            elapsed = []
+            for step in self._schedule:
+                self._device.synchronize()
+                start = clock()
+                self._execute(step, values, callers)
+                self._device.synchronize()
+                elapsed.append(clock() - start)
+            times.append(elapsed)
+        self._in_flight = ()
+        return times
+
+    def _execute(
+        self, step: Any, values: dict[str, np.ndarray], callers: Sequence[np.ndarray]
+    ) -> None:
+        if isinstance(step, BoundPython):
+            self._read_tensors(step.step.inputs, step.views, callers)
+            step(values, callers)
+            self._write_tensors(step.step.outputs, step.views, callers)
+        elif isinstance(step, BoundCount):
+            for tensor, view in ((step.step.rows, step.rows), (step.step.count, step.count)):
+                if view.nbytes:
+                    self._device.read(view, self._arena_address + tensor.offset)
+            step(values, callers)
+        else:
+            step(self._argument)
+
+    def _read_tensors(
+        self,
+        tensors: Sequence[Tensor | None],
+        views: dict[Tensor, np.ndarray],
+        callers: Sequence[np.ndarray],
+    ) -> None:
+        for tensor in tensors:
+            if tensor is None or tensor.region not in ("arena", "io"):
+                continue
+            if tensor.region == "arena" and views[tensor].nbytes:
+                self._device.read(views[tensor], self._arena_address + tensor.offset)
+            elif tensor.region == "io" and tensor.offset >= self._input_count:
+                self._device.read(callers[tensor.offset], self._io[tensor.offset])
+
+    def _write_tensors(
+        self,
+        tensors: Sequence[Tensor],
+        views: dict[Tensor, np.ndarray],
+        callers: Sequence[np.ndarray],
+    ) -> None:
+        for tensor in tensors:
+            if tensor.region == "arena" and views[tensor].nbytes:
+                self._device.write(self._arena_address + tensor.offset, views[tensor])
+            elif tensor.region == "io" and callers[tensor.offset].nbytes:
+                self._device.write(self._io[tensor.offset], callers[tensor.offset])
+
+    def _bind(self, step: Scheduled) -> Any:
+        if not isinstance(step, Segment):
+            return super()._bind(step)
+        return _segment_of(weakref.ref(self), step.function)
+
+    # --- launching
+
+    def run_segment(self, name: str) -> None:
+        """Launch what a segment of the program launches."""
+        if name not in self._prepared:
+            self._prepared[name] = self._prepare(self._loaded.segments[name], 0)
+        self._run_launches(self._prepared[name], 0)
+
+    def _run_launches(self, steps: list[list[PreparedLaunch] | Control], trip: int) -> None:
+        for step in steps:
+            if isinstance(step, Branch):
+                self._branch(step, trip)
+            elif isinstance(step, Loop):
+                self._loop(step)
+            elif isinstance(step, Repeat):
+                for i in range(self._value(step.times)):
+                    self._run_launches(self._prepare(step.body, i), i)
+            else:
+                self._device.launch(step)
+
+    def _prepare(
+        self, steps: Sequence[DeviceStep], trip: int
+    ) -> list[list[PreparedLaunch] | Control]:
+        """Launches that follow one another together. trip: of the loop around."""
+        prepared: list[list[PreparedLaunch] | Control] = []
+        for step in steps:
+            if not isinstance(step, Launch):
+                prepared.append(step)
+                continue
+            if any(self._value(n) <= 0 for n in step.elements):
+                continue
+            if not prepared or not isinstance(prepared[-1], list):
+                prepared.append([])
+            blocks = self._value(step.blocks)
+            if blocks > 0:
+                prepared[-1].append(self._prepared_launch(step, blocks, trip))
+        return prepared
+
+    def _prepared_launch(self, launch: Launch, blocks: int, trip: int) -> PreparedLaunch:
+        pointers = [self._address(a, trip) for a in launch.args]
+        if launch.reads_table:
+            pointers.append(self._memory["sizes"])
+        kernel = self._loaded.kernels[launch.kernel]
+        items = self._value(launch.items)
+        return PreparedLaunch(kernel, items, blocks, launch.threads, launch.shared, pointers)
+
+    def _value(self, amount: Amount) -> int:
+        return amount.value(self._table)
+
+    def _address(self, address: Address, trip: int) -> int:
+        start = {
+            "arena": lambda: self._arena_address,
+            "sizes": lambda: self._memory["sizes"],
+            "weights": lambda: self._loaded.weights[address.slot],
+            "io": lambda: self._io[address.slot],
+        }[address.region]()
+        offset = self._value(address.base) + self._value(address.offset)
+        return start + offset + trip * self._value(address.step)
+
+    def _read_scalar(self, address: Address, trip: int, dtype: type[np.generic]) -> int:
+        value = np.zeros(1, dtype)
+        self._device.read(value, self._address(address, trip))
+        return int(value[0])
+
+    def _write_scalar(self, address: Address, trip: int, value: np.generic) -> None:
+        self._device.write(self._address(address, trip), np.array([value]))
+
+    def _branch(self, step: Branch, trip: int) -> None:
+        side = step.then if self._read_scalar(step.condition, trip, np.uint8) else step.orelse
+        if side is None:
+            self._write_scalar(step.flag, trip, np.int32(1))
+        else:
+            self._run_launches(self._prepare(side, trip), trip)
+
+    def _loop(self, step: Loop) -> None:
+        requested = step.max_trips
+        if step.limit is not None:
+            requested = self._read_scalar(step.limit, 0, np.int64)
+        is_going = step.first is None or bool(self._read_scalar(step.first, 0, np.uint8))
+        trip = 0
+        while is_going and trip < min(requested, step.max_trips):
+            self._write_scalar(step.trip_index, 0, np.int64(trip))
+            self._run_launches(self._prepare(step.body, trip), trip)
+            is_going = bool(self._read_scalar(step.going, trip, np.uint8))
+            trip += 1
+        is_unlimited = step.limit is None
+        if is_going and trip >= step.max_trips and (is_unlimited or trip < requested):
+            self._write_scalar(step.flag, 0, np.int32(1))
+
+
+def _segment_of(context: weakref.ref[GpuContext], name: str) -> Callable[[Any], None]:
+    """A step that launches. It does not hold its context (see `ExecutionContext`)."""
+
+    def run(argument: Any) -> None:
+        running = context()
+        assert running is not None
+        running.run_segment(name)
+
+    return run
+
+
+def _free_memory(device: Device, memory: dict[str, int]) -> None:
+    _free_all(device, list(memory.values()))
+    memory.clear()
+
+

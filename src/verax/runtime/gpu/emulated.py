@@ -1,0 +1,89 @@
+"""A GPU whose threads run on this processor, for tests of what real ones compute.
+
+Its memory is apart from the caller's, as that of a GPU: what is not copied is not there. The
+environment variable VERAX_GPU_ORDER ("reversed", "late" or both, with a comma between) changes the
+order in which threads run and copies happen; no order may change a bit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from verax.base.errors import UsageError
+from verax.runtime.engine import load_object
+from verax.runtime.gpu.code import GpuCode
+from verax.runtime.gpu.device import PreparedLaunch
+from verax.runtime.gpu.launches import launches
+
+VARIABLE = "VERAX_GPU_ORDER"
+ORDERS = {"reversed": 1, "late": 2}
+"""Bits of the last argument of every launch (`compiler.kernels.llvm.emulated`)."""
+ALIGNMENT = 256
+_LAUNCH = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)
+
+
+def order_from_environment() -> int:
+    """The order that VERAX_GPU_ORDER asks for. Raises `UsageError` for another word."""
+    words = [w for w in os.environ.get(VARIABLE, "").replace(" ", "").split(",") if w]
+    for word in words:
+        if word not in ORDERS:
+            raise UsageError(
+                f"{VARIABLE} has {word!r}", next_step=f"choose from {', '.join(ORDERS)}"
+            )
+    return sum(ORDERS[word] for word in set(words))
+
+
+class EmulatedDevice:
+    """See the module's docstring, and `Device`."""
+
+    name = "a GPU emulated on this processor"
+
+    def __init__(self) -> None:
+        self._memory: dict[int, np.ndarray] = {}
+
+    def allocate(self, nbytes: int) -> int:
+        memory = np.zeros(nbytes + ALIGNMENT, np.uint8)
+        address = memory.ctypes.data + -memory.ctypes.data % ALIGNMENT
+        self._memory[address] = memory
+        return int(address)
+
+    def free(self, address: int) -> None:
+        self._memory.pop(address, None)
+
+    def write(self, address: int, array: np.ndarray) -> None:
+        ctypes.memmove(address, array.ctypes.data, array.nbytes)
+
+    def read(self, array: np.ndarray, address: int) -> None:
+        ctypes.memmove(array.ctypes.data, address, array.nbytes)
+
+    def zero(self, address: int, nbytes: int) -> None:
+        ctypes.memset(address, 0, nbytes)
+
+    def load(self, code: GpuCode) -> dict[str, Any]:
+        library = load_object(code.object_code)
+        names = {launch.kernel for steps in code.segments.values() for launch in launches(steps)}
+        return {name: _Kernel(library, name) for name in names}
+
+    def launch(self, prepared: Sequence[PreparedLaunch]) -> None:
+        order = order_from_environment()
+        for one in prepared:
+            one.kernel(ctypes.addressof(one.pointers), one.items, one.blocks, order)
+
+    def synchronize(self) -> None:
+        """Nothing is ever under way."""
+
+
+class _Kernel:
+    """A function of a library, which lives as long."""
+
+    def __init__(self, library: Any, name: str) -> None:
+        self._library = library
+        self._function = _LAUNCH(library.address(name))
+
+    def __call__(self, *arguments: int) -> None:
+        self._function(*arguments)
