@@ -13,7 +13,6 @@ from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program, PythonCall
 from verax.runtime.program_binary import ProgramBinary
 
-
 _gpu_program = deferred("verax.runtime.gpu.program:GpuProgram")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from verax.runtime.counted_sizes import CountedStage
 from verax.runtime.execution_context import Clock, ExecutionContext
-from verax.runtime.gpu.device import Device, PreparedLaunch
+from verax.runtime.gpu.device import Device, LaunchSequence, PreparedLaunch
 from verax.runtime.gpu.launches import (
     Address,
     Amount,
@@ -66,7 +66,7 @@ class GpuContext(ExecutionContext):
         self._loaded, self._device = loaded, loaded.device
         self._memory: dict[str, int] = {}
         self._capacity: dict[str, int] = {}
-        self._prepared: dict[str, list[list[PreparedLaunch] | Control]] = {}
+        self._prepared: dict[str, list[LaunchSequence | Control]] = {}
         self._finalizer = weakref.finalize(self, _free_memory, self._device, self._memory)
         self._finalizer.atexit = False
         self._io: list[int] = []
@@ -250,7 +250,7 @@ class GpuContext(ExecutionContext):
             self._prepared[name] = self._prepare(self._loaded.segments[name], 0)
         self._run_launches(self._prepared[name], 0)
 
-    def _run_launches(self, steps: list[list[PreparedLaunch] | Control], trip: int) -> None:
+    def _run_launches(self, steps: list[LaunchSequence | Control], trip: int) -> None:
         for step in steps:
             if isinstance(step, Branch):
                 self._branch(step, trip)
@@ -262,22 +262,21 @@ class GpuContext(ExecutionContext):
             else:
                 self._device.launch(step)
 
-    def _prepare(
-        self, steps: Sequence[DeviceStep], trip: int
-    ) -> list[list[PreparedLaunch] | Control]:
+    def _prepare(self, steps: Sequence[DeviceStep], trip: int) -> list[LaunchSequence | Control]:
         """Launches that follow one another together. trip: of the loop around."""
-        prepared: list[list[PreparedLaunch] | Control] = []
+        prepared: list[LaunchSequence | Control] = []
         for step in steps:
             if not isinstance(step, Launch):
                 prepared.append(step)
                 continue
             if any(self._value(n) <= 0 for n in step.elements):
                 continue
-            if not prepared or not isinstance(prepared[-1], list):
-                prepared.append([])
             blocks = self._value(step.blocks)
-            if blocks > 0:
-                prepared[-1].append(self._prepared_launch(step, blocks, trip))
+            if blocks <= 0:
+                continue
+            if not prepared or not isinstance(prepared[-1], LaunchSequence):
+                prepared.append(LaunchSequence())
+            prepared[-1].launches.append(self._prepared_launch(step, blocks, trip))
         return prepared
 
     def _prepared_launch(self, launch: Launch, blocks: int, trip: int) -> PreparedLaunch:
@@ -346,5 +345,3 @@ def _segment_of(context: weakref.ref[GpuContext], name: str) -> Callable[[Any], 
 def _free_memory(device: Device, memory: dict[str, int]) -> None:
     _free_all(device, list(memory.values()))
     memory.clear()
-
-

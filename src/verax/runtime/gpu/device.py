@@ -32,6 +32,17 @@ class PreparedLaunch:
         self.pointers = (ctypes.c_uint64 * max(len(pointers), 1))(*pointers)
 
 
+class LaunchSequence:
+    """Launches that follow one another each time that they run.
+
+    handle: whatever the device has made of them, such as a graph.
+    """
+
+    def __init__(self) -> None:
+        self.launches: list[PreparedLaunch] = []
+        self.handle: Any = None
+
+
 class Device(Protocol):
     """A GPU that one process uses. Work is done in the order in which it is asked for."""
 
@@ -56,8 +67,8 @@ class Device(Protocol):
     def load(self, code: GpuCode) -> dict[str, Any]:
         """Handles of a program's kernels by name, for `PreparedLaunch`. Raises `CompileError`."""
 
-    def launch(self, prepared: Sequence[PreparedLaunch]) -> None:
-        """Run kernels, one after the other."""
+    def launch(self, sequence: LaunchSequence) -> None:
+        """Run kernels, one after the other. A sequence that is launched again is the same one."""
 
     def synchronize(self) -> None:
         """Wait until all work is done. Raises `VeraxError` where a kernel failed."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from verax.base.errors import UsageError
 from verax.runtime.engine import load_object
 from verax.runtime.gpu.code import GpuCode
-from verax.runtime.gpu.device import PreparedLaunch
+from verax.runtime.gpu.device import LaunchSequence
 from verax.runtime.gpu.launches import launches
 
 VARIABLE = "VERAX_GPU_ORDER"
@@ -69,9 +68,9 @@ class EmulatedDevice:
         names = {launch.kernel for steps in code.segments.values() for launch in launches(steps)}
         return {name: _Kernel(library, name) for name in names}
 
-    def launch(self, prepared: Sequence[PreparedLaunch]) -> None:
+    def launch(self, sequence: LaunchSequence) -> None:
         order = order_from_environment()
-        for one in prepared:
+        for one in sequence.launches:
             one.kernel(ctypes.addressof(one.pointers), one.items, one.blocks, order)
 
     def synchronize(self) -> None:

@@ -200,9 +200,7 @@ class BlockBuilder(GpuBuilder):
         else:
             self.b.ret_void()
         self.finished = True
-        self.kernel = Kernel(
-            self.name, items, flops, bytes, self.threads, items, self.shared_bytes
-        )
+        self.kernel = Kernel(self.name, items, flops, bytes, self.threads, items, self.shared_bytes)
         return self.kernel
 
     def _end_coroutine(self) -> None:

@@ -192,9 +192,7 @@ class Assembly:
         ]
         return link_objects([(own, {}), *objects])
 
-    def gpu_code(
-        self, contract: bytes, segments: Mapping[str, tuple[DeviceStep, ...]]
-    ) -> GpuCode:
+    def gpu_code(self, contract: bytes, segments: Mapping[str, tuple[DeviceStep, ...]]) -> GpuCode:
         """The code of a GPU's program: its kernels, and what `segments` launch."""
         if self.target.gpu == "emulated":
             return GpuCode(contract, segments, {}, self.object_code())

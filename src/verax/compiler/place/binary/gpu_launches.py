@@ -32,7 +32,9 @@ class LaunchWriter:
                 self._address(call.flag),
             )
         if isinstance(call, LoopCall):
-            limit, first = (None if p is None else self._address(p) for p in (call.limit, call.first))
+            limit, first = (
+                None if p is None else self._address(p) for p in (call.limit, call.first)
+            )
             trip_index, going = self._address(call.trip_index), self._address(call.going)
             body, flag = self.steps(call.body), self._address(call.flag)
             return Loop(limit, first, call.max_trips, trip_index, going, body, flag)
