@@ -6,8 +6,9 @@ runs: LLVM's IR passes are not used, only its code generator. No fast-math flag 
 
 ABI of every kernel: `void name(ptr args, i64 begin, i64 end)`. `args` is an array of pointers, each
 to the first logical element of a tensor; the work items [begin, end) are executed. On a GPU a
-thread executes one item (`gpu`). Shapes and strides are counted in elements. They are constants, or entries of a table of dims (`sizes`): a
-kernel that reads some has one pointer more, behind the tensors, to an array of i64.
+thread executes one item (`gpu`). Shapes and strides are counted in elements. They are constants, or
+entries of a table of dims (`sizes`): a kernel that reads some has one pointer more, behind the
+tensors, to an array of i64.
 """
 
 from __future__ import annotations

@@ -31,10 +31,10 @@ from verax.compiler.kernels.llvm.types import (
 )
 
 __all__ = [
-    "ArrayType", "BFloatType", "Block", "Callee", "Constant", "Definitions", "DoubleType", "FloatType", "Function",
-    "FunctionType", "GlobalVariable", "HalfType", "IRBuilder", "InlineAsm", "IntType",
-    "LiteralStructType", "Module", "Phi", "PointerType", "Type", "Undefined", "Value", "VectorType",
-    "VoidType",
+    "ArrayType", "BFloatType", "Block", "Callee", "Constant", "Definitions", "DoubleType",
+    "FloatType", "Function", "FunctionType", "GlobalVariable", "HalfType", "IRBuilder", "InlineAsm",
+    "IntType", "LiteralStructType", "Module", "Phi", "PointerType", "Type", "Undefined", "Value",
+    "VectorType", "VoidType",
 ]  # fmt: skip
 
 _SIGNED = {"<": "slt", "<=": "sle", ">": "sgt", ">=": "sge", "==": "eq", "!=": "ne"}
