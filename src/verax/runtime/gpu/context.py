@@ -274,9 +274,11 @@ class GpuContext(ExecutionContext):
             blocks = self._value(step.blocks)
             if blocks <= 0:
                 continue
-            if not prepared or not isinstance(prepared[-1], LaunchSequence):
-                prepared.append(LaunchSequence())
-            prepared[-1].launches.append(self._prepared_launch(step, blocks, trip))
+            last = prepared[-1] if prepared else None
+            if not isinstance(last, LaunchSequence):
+                last = LaunchSequence()
+                prepared.append(last)
+            last.launches.append(self._prepared_launch(step, blocks, trip))
         return prepared
 
     def _prepared_launch(self, launch: Launch, blocks: int, trip: int) -> PreparedLaunch:

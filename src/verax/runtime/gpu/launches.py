@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 KNOWN = -1
 """Entry of a number that is known."""
 
@@ -20,7 +22,8 @@ class Amount:
     number: int
     entry: int = KNOWN
 
-    def value(self, table: Sequence[int]) -> int:
+    def value(self, table: Sequence[int] | np.ndarray) -> int:
+        """The number, for the table of some sizes."""
         return self.number if self.entry == KNOWN else self.number + int(table[self.entry])
 
 
@@ -115,7 +118,7 @@ def _described(value: Any) -> Any:
 
 
 def from_json(steps: Sequence[Mapping[str, Any]]) -> tuple[DeviceStep, ...]:
-    """What `as_json` described. Raises `KeyError`, `TypeError` or `ValueError` for anything else."""
+    """What `as_json` described. Raises `KeyError`, `TypeError` or `ValueError` for all else."""
     return tuple(_step(step) for step in steps)
 
 

@@ -32,9 +32,7 @@ class LaunchWriter:
                 self._address(call.flag),
             )
         if isinstance(call, LoopCall):
-            limit, first = (
-                None if p is None else self._address(p) for p in (call.limit, call.first)
-            )
+            limit, first = map(self._address_or_none, (call.limit, call.first))
             trip_index, going = self._address(call.trip_index), self._address(call.going)
             body, flag = self.steps(call.body), self._address(call.flag)
             return Loop(limit, first, call.max_trips, trip_index, going, body, flag)
@@ -63,6 +61,9 @@ class LaunchWriter:
             return Amount(size)
         assert self._table is not None, "sizes are open only where there is a table"
         return Amount(0, self._table.index(size))
+
+    def _address_or_none(self, pointer: Pointer | None) -> Address | None:
+        return None if pointer is None else self._address(pointer)
 
     def _address(self, pointer: Pointer) -> Address:
         buffer, table = pointer.buffer, self._table
