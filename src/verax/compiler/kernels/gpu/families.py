@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from verax.compiler.kernels.gpu import loops
+from verax.compiler.kernels.gpu import loops, reduce
 
-FAMILIES = (loops,)
+FAMILIES = (loops, reduce)
 
 
 def register() -> None:

@@ -322,6 +322,9 @@ class IRBuilder:
     def udiv(self, a: Value, b: Value) -> Value:
         return self._binary("udiv", a, b)
 
+    def urem(self, a: Value, b: Value) -> Value:
+        return self._binary("urem", a, b)
+
     def sdiv(self, a: Value, b: Value) -> Value:
         return self._binary("sdiv", a, b)
 
