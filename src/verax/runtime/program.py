@@ -80,6 +80,9 @@ class Program(OneLine):
         if _leaving:
             self._never_free()
 
+    uses_host_memory = True
+    """Whether its code takes the addresses of the caller's arrays."""
+
     def _load(self, binary: ProgramBinary) -> Any:
         """The code, in this process."""
         return load_object(binary.object_code) if binary.object_code else None

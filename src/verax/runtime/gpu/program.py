@@ -17,6 +17,8 @@ from verax.runtime.program_binary import ProgramBinary
 class GpuProgram(Program):
     """A `Program` on a GPU. It takes and gives arrays of the host."""
 
+    uses_host_memory = False
+
     def _load(self, binary: ProgramBinary) -> Any:
         if not binary.object_code:
             return None

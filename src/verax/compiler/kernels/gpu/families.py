@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from verax.compiler.kernels.gpu import loops, reduce
+from verax.compiler.kernels.gpu import loops, pooling, reduce
 
-FAMILIES = (loops, reduce)
+FAMILIES = (loops, pooling, reduce)
 
 
 def register() -> None:

@@ -65,7 +65,7 @@ class _Element:
             reach += [access.offset, *access.strides]
             if all(isinstance(s, int) for s in (*access.strides, *self.spec.dims)):
                 steps = zip(access.strides, self.spec.dims, strict=True)
-                reach.append(sum(abs(s * n) for s, n in steps))  # type: ignore[arg-type]
+                reach.append(sum(abs(int(s) * int(n)) for s, n in steps))
         return reach
 
     def _split(self, index: Index) -> list[Index]:
@@ -89,7 +89,7 @@ class _Element:
             for coordinate, stride in zip(self.coordinates, access.strides, strict=True):
                 offset = fb.iadd(offset, fb.imul(coordinate, stride))
             return fb.i64(offset)
-        total = ir.Constant(I32, access.offset)
+        total: ir.Value = ir.Constant(I32, access.offset)
         for coordinate, stride in zip(self.coordinates, access.strides, strict=True):
             if stride != 0:
                 total = b.add(total, b.mul(coordinate, ir.Constant(I32, stride)))  # type: ignore[arg-type]
