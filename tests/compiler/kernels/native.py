@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from verax.compiler.kernels.gpu import families
 from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
 from verax.compiler.kernels.llvm.emulated import LATE, REVERSED
 from verax.compiler.kernels.llvm.object_code import object_code
@@ -17,6 +18,7 @@ from verax.compiler.kernels.registry import Spec, emit, schedules
 from verax.compiler.kernels.target import Target
 from verax.runtime.engine import load_object
 
+assert families.FAMILIES, "registered by the import"
 TARGETS = [t for t in (Target.avx512(), Target.avx2(), Target.aarch64()) if t.runs_here()]
 TARGETS.append(Target.emulated_gpu())
 """Targets whose code this machine can run."""

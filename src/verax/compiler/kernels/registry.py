@@ -11,14 +11,12 @@ import dataclasses
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from verax.base.lazy import deferred
 from verax.compiler.kernels.dtypes import unknown
 from verax.compiler.kernels.llvm import gpu  # noqa: F401  (registers what writes GPUs' kernels)
 from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
 from verax.compiler.kernels.sizes import entries, numbers
 from verax.compiler.kernels.target import Target
 
-_register_gpu_families = deferred("verax.compiler.kernels.gpu.families:register")
 ANY_TARGET = ""
 Schedule = Hashable
 Emit = TypeVar("Emit", bound=Callable[..., Kernel])
@@ -108,8 +106,6 @@ def emitter(spec: Spec, target: Target) -> Emitter:
 
 
 def _emitter_of(spec: type, target: Target) -> Emitter:
-    if target.gpu:
-        _register_gpu_families()
     for name in (target.name, target.family):
         if (spec, name) in EMITTERS:
             return EMITTERS[spec, name]

@@ -99,9 +99,9 @@ class _Element:
         """Read, evaluate, and write."""
         fb, used = self.fb, set(self.spec.value_inputs)
         values: list[ir.Value | None] = [None] * len(self.inputs)
-        for number, (access, pointer) in enumerate(self.inputs):
-            if number in used:
-                values[number] = self._read(access, pointer)
+        for position, (access, pointer) in enumerate(self.inputs):
+            if position in used:
+                values[position] = self._read(access, pointer)
         results = evaluate_all(self.spec.exprs, LlvmArith(fb, 0), values)
         for (access, pointer), result in zip(self.outputs, results, strict=True):
             element = fb.b.zext(result, ELEMENT_TYPES["bool"]) if access.dtype == "bool" else result

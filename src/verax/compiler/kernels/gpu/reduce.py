@@ -73,12 +73,12 @@ def emit_reduce_by_block(module: ModuleBuilder, spec: ReduceSpec) -> Kernel:
         return fb.kernel
     if spec.rows == 0:
         return fb.finish(0)
-    _Rows(fb, plain, rows, warps, side_by_side is not None).run()
+    _RowsOfBlock(fb, plain, rows, warps, side_by_side is not None).run()
     operations = spec.rows * spec.length * spec.operations
     return fb.finish(ceil_div(spec.rows, rows), operations, spec.bytes)
 
 
-class _Rows:
+class _RowsOfBlock:
     """The rows of a block of threads, as this thread sees them."""
 
     def __init__(
@@ -98,11 +98,11 @@ class _Rows:
             self.partial = b.urem(thread, fb.i64(SUMS))
             row, self.warp = b.udiv(unit, fb.i64(warps)), b.urem(unit, fb.i64(warps))
             self.slot = b.mul(b.sub(unit, self.warp), fb.i64(SUMS))
-        number = b.add(b.mul(fb.begin, fb.i64(rows)), row)
+        row_index = b.add(b.mul(fb.begin, fb.i64(rows)), row)
         last = fb.i64(spec.rows - 1)
-        self.is_row = b.icmp_signed("<=", number, last)
-        number = b.select(self.is_row, number, last)  # all threads go to the barriers
-        self.coordinates = fb.split(number, *spec.outer[1:]) if spec.outer else []
+        self.is_row = b.icmp_signed("<=", row_index, last)
+        row_index = b.select(self.is_row, row_index, last)  # all threads go to the barriers
+        self.coordinates = fb.split(row_index, *spec.outer[1:]) if spec.outer else []
         accesses = (*spec.inputs, *(a for a, _ in (*spec.row_outputs, *spec.element_outputs)))
         self.bases = [self._base(a, p) for a, p in zip(accesses, fb.args, strict=True)]
         outer = len(spec.outer)
@@ -157,8 +157,8 @@ class _Rows:
             if index >= n:
                 inputs[index] = self.results[index - n]
             else:
-                known = self.fixed.get(index)
-                value = self._load(index, self.spec.inputs[index], k) if known is None else known
+                of_row = self.fixed.get(index)
+                value = self._load(index, self.spec.inputs[index], k) if of_row is None else of_row
                 inputs[index] = value
         return evaluate_all(exprs, self.arith, inputs)
 
@@ -175,7 +175,7 @@ class _Rows:
         ):
             return self._reduce_blocks(stages, length)
         partials = self._take(stages, 0, length, self._step_of(stages), self._first_of(stages))
-        return [self._joined(s, p) for s, p in zip(stages, partials, strict=True)]
+        return [self._reduced(s, p) for s, p in zip(stages, partials, strict=True)]
 
     def _first_of(self, stages: Sequence[Stage]) -> Index:
         """The first element of this thread, where all of the row's threads take part in turn."""
@@ -212,7 +212,7 @@ class _Rows:
         return list(loop.results)
 
     def _position(self, stage: Stage, index: Index) -> Index:
-        """The element of that number among those that a stage takes."""
+        """The element of that index among those that a stage takes."""
         gap = (stage.group_stride - 1) * LANES
         return self.fb.iadd(index, self.fb.imul(self.fb.idiv(index, LANES), gap)) if gap else index
 
@@ -224,16 +224,16 @@ class _Rows:
         m, dtype = self.arith, stage.element.dtype
         return m.unbind(combine(m, stage.kind, m.bind(partial, dtype), m.bind(value, dtype)))
 
-    def _joined_two(self, stage: Stage, one: ir.Value, other: ir.Value) -> ir.Value:
+    def _join_two(self, stage: Stage, left: ir.Value, right: ir.Value) -> ir.Value:
         m, dtype = self.arith, stage.element.dtype
-        return m.unbind(join(m, stage.kind, m.bind(one, dtype), m.bind(other, dtype)))
+        return m.unbind(join(m, stage.kind, m.bind(left, dtype), m.bind(right, dtype)))
 
-    def _joined(self, stage: Stage, partial: ir.Value) -> ir.Value:
+    def _reduced(self, stage: Stage, partial: ir.Value) -> ir.Value:
         """The partial results of the row's threads joined in the order of the tree."""
-        (first, *others) = self._sums_of_warps(stage, partial)
-        for other in others:
-            first = self._joined_two(stage, first, other)
-        return first
+        (total, *remaining) = self._sums_of_warps(stage, partial)
+        for of_warp in remaining:
+            total = self._join_two(stage, total, of_warp)
+        return total
 
     def _sums_of_warps(self, stage: Stage, partial: ir.Value) -> list[ir.Value]:
         """What each of the row's warps has, seen by all of the row's threads."""
@@ -245,9 +245,9 @@ class _Rows:
         distance = LANES // 2 if self._step_of([stage]) == LANES else LANES
         while distance:
             with fb.when(fb.b.icmp_signed("<", self.partial, fb.i64(distance))):
-                other = fb.b.add(own, fb.i64(distance * self.slot_step))
-                two = self._get(own, dtype), self._get(other, dtype)
-                self._put(own, self._joined_two(stage, *two), dtype)
+                partner = fb.b.add(own, fb.i64(distance * self.slot_step))
+                two = self._get(own, dtype), self._get(partner, dtype)
+                self._put(own, self._join_two(stage, *two), dtype)
             fb.barrier()
             distance //= 2
         warps = range(1 if _is_ordered(stage) and not self._by_blocks(stage) else self.warps)

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.llvm.emitted_loop import EmittedLoop
+from verax.compiler.kernels.llvm.emitted_loop import EmittedLoop, Index
 from verax.compiler.kernels.sizes import Size, index_of, maximum, minimum
 from verax.compiler.kernels.target import LANES, Target
 from verax.ir.dim import Atom, Dim, Division, Symbol
@@ -48,8 +48,6 @@ def _size(element: ir.Type) -> int:
 ELEMENT_SIZES = {name: _size(element) for name, element in ELEMENT_TYPES.items()}
 """Bytes of one element in memory, by dtype name."""
 
-Index: TypeAlias = "Size | ir.Value"
-"""A number, a size of the table of dims, or what the kernel computes."""
 Term: TypeAlias = "Index | tuple[Index, Index]"
 """Part of an address, in elements: an index, or (index, stride)."""
 
