@@ -154,8 +154,7 @@ class Staging:
 
     def panel_indices(self) -> list[Int]:
         """The panels of the tile of which this thread copies something."""
-        n, s = self.n, self.schedule
-        return [n.divmod(index, TERMS * CHUNK)[0] for index in self._weight_chunks()]
+        return [self.n.divmod(index, TERMS * CHUNK)[0] for index in self._weight_chunks()]
 
     def _weight_chunks(self) -> list[Int]:
         s = self.schedule

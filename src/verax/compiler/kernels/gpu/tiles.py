@@ -23,8 +23,9 @@ TERMS = 16
 MULTIPROCESSORS = 132
 """Of the GPU that rules choose for (H100, H200). Others have more or fewer; tiles suit them."""
 SHARED_BYTES = 227 * 1024
-"""What a block may have of it at compute capability 9.0; at 8.6 and 8.9 it is 99 KiB."""
+"""Of a multiprocessor at compute capability 9.0."""
 SAFE_SHARED_BYTES = 99 * 1024
+"""What a block may have of it wherever copies are asynchronous (8.6 and 8.9 have the least)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,9 +146,10 @@ def cycles(spec: ConvSpec, tile: TileSchedule) -> float:
         blocks += static_size(math.prod(tiles_of(spec, phase, tile)))
         taps = math.prod(phase.tap_counts)
         terms = max(terms, static_size(spec.group_channels) * taps)
-    full, remainder = divmod(-(-blocks // MULTIPROCESSORS), tile.resident)
-    rounds = [tile.resident] * full + [remainder] * bool(remainder)
-    return sum(START + terms * _cycles_of_a_term(tile, together) for together in rounds)
+    together = min(tile.resident, SHARED_BYTES // tile.shared_bytes)
+    full, remainder = divmod(-(-blocks // MULTIPROCESSORS), together)
+    rounds = [together] * full + [remainder] * bool(remainder)
+    return sum(START + terms * _cycles_of_a_term(tile, n) for n in rounds)
 
 
 START = 1500.0
@@ -227,7 +229,6 @@ def admissible(schedule: object) -> bool:
         and threads <= MOST_THREADS
         and 2 * sums <= 256
         and schedule.resident * threads * (sums + 32) <= _REGISTERS
-        and schedule.shared_bytes * schedule.resident <= SHARED_BYTES
         and schedule.shared_bytes <= SAFE_SHARED_BYTES
     )
 
