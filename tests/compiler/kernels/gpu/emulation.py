@@ -43,7 +43,9 @@ class Emulated:
             text = edited
         self.library = load_object(code_of(text, module.target))
 
-    def run(self, arrays: Sequence[np.ndarray | int], order: int, table: Sequence[int] = ()) -> None:
+    def run(
+        self, arrays: Sequence[np.ndarray | int], order: int, table: Sequence[int] = ()
+    ) -> None:
         """arrays: arguments, or their addresses; table: of dims."""
         sizes = np.array(table, np.int64)
         pointers = [a if isinstance(a, int) else a.ctypes.data for a in arrays]

@@ -53,6 +53,17 @@ def stored(values: np.ndarray, dtype: str) -> np.ndarray:
 tiles = st.sampled_from(SMALL_TILES)
 
 
+def of_zeros() -> Problem:
+    """A product whose sums are zeros of both signs: -0 where all weights of a sum are positive."""
+    problem = Product(5, 37, 3, bias="full", seed=11).problem()
+    for array in (problem.before[0], problem.after[0]):
+        assert isinstance(array, np.ndarray)
+        array[...] = -0.0
+    signs = np.signbit(problem.on_cpu()[GUARD:-GUARD])
+    assert signs.any() and not signs.all()
+    return problem
+
+
 @dataclasses.dataclass(frozen=True)
 class Product:
     """A product to be made. bias: "", "column", "row" or "full"; shared: the factor that all images
@@ -147,9 +158,7 @@ def pixel_tensor(values: np.ndarray, border: h.Border) -> h.Tensor:
     return made
 
 
-def convolution(
-    case: Case, layout: str = "blocked", epilogue: str = "", shift: int = 0
-) -> Problem:
+def convolution(case: Case, layout: str = "blocked", epilogue: str = "", shift: int = 0) -> Problem:
     """shift: elements by which the data are off a multiple of 64 bytes."""
     probe = h.blocked_strides(1, (1, 1, 1))
     need = case.spec(probe, probe).border(case.x.shape[2:])
