@@ -18,10 +18,13 @@ from verax.compiler.kernels.gpu.staging import (
     CHUNK,
     CHUNK_BYTES,
     ROW_BYTES,
+    Offset,
     Staging,
     Terms,
     chunks_are_aligned,
     is_aligned,
+    is_short,
+    offset_of,
     swizzled_weight,
 )
 from verax.compiler.kernels.gpu.tiles import (
@@ -32,7 +35,7 @@ from verax.compiler.kernels.gpu.tiles import (
     tiles_of,
 )
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.llvm.builder import F32, I8, I32, Index, Kernel, ModuleBuilder
+from verax.compiler.kernels.llvm.builder import F32, I8, I32, Kernel, ModuleBuilder
 from verax.compiler.kernels.llvm.gpu import WARP, BlockBuilder, block_kernel
 from verax.compiler.kernels.sizes import Size
 from verax.compiler.kernels.target import LANES
@@ -101,10 +104,6 @@ class _PhaseTiles:
         self.terms = Terms(spec, phase, self.n)
         self.panel = self.terms.count * LANES
         self.weights = spec.groups * filter_blocks(spec) * self.panel
-        x = spec.x
-        self.group = spec.group_channels * x.lane
-        if x.block != x.lane * LANES:
-            self.group = spec.group_channels // LANES * x.block if spec.groups > 1 else 0
 
     def emit(self, alone: bool) -> None:
         """The tile of this block, if it is one of these. alone: there are no others."""
@@ -126,16 +125,22 @@ class _PhaseTiles:
         self.group_index = group
         self.first_panel = n.mul(across, s.filters // LANES)
         row, column = self._place_of_thread()
-        self.outputs = Outputs(f, spec, self.phase, s, group, self.first_panel)
+        outputs = self._outputs(row, column)
+        sums = outputs.start()
+        if self.terms.count != 0:
+            sums = self._emit_sums(row, column, sums)
+            outputs = self._outputs(*(n.anew(i) for i in (row, column)))
+        outputs.finish(sums)
+
+    def _outputs(self, row: Int, column: Int) -> Outputs:
+        """The outputs of the thread at that place of the block."""
+        n, s = self.n, self.schedule
         pixels = [
             self._position(n.add(self.first_pixel, n.add(row, i * s.down)))
             for i in range(s.thread_pixels)
         ]
-        self.outputs.place(pixels, column)
-        sums = self.outputs.start()
-        if self.terms.count != 0:
-            sums = self._emit_sums(row, column, sums)
-        self.outputs.finish(sums)
+        first = self.first_panel
+        return Outputs(self.f, self.spec, self.phase, s, self.group_index, first, pixels, column)
 
     def _place_of_thread(self) -> tuple[Int, Int]:
         """Row and column of this thread in the block: of a warp 8 by 4, neighbors in one row."""
@@ -160,11 +165,13 @@ class _PhaseTiles:
 
     def _emit_sums(self, row: Int, column: Int, sums: list[ir.Value]) -> list[ir.Value]:
         f, n, s = self.f, self.n, self.schedule
-        by_chunk = chunks_are_aligned(self.spec.x, self.phase, self.group)
+        by_chunk = chunks_are_aligned(self.spec.x, self.phase, self.terms.group)
         staging = Staging(f, s, self.terms, by_chunk)
         inputs = [self._input(i) for i in staging.row_indices()]
         panels = [self._panel(i) for i in staging.panel_indices()]
-        staging.place(inputs, panels)
+        first = sum(a * s for a, s in zip(self.phase.first, self.spec.x.space, strict=True))
+        of_x, of_weights = f.at(f.args[0], first), f.at(f.args[1], self.first_weight)
+        staging.place(inputs, panels, of_x, of_weights)
         aligned = is_aligned(f, [f.args[0], f.args[1]] if by_chunk else [f.args[1]])
         for stage in range(s.stages - 1):
             self._copy(staging, stage * s.steps, stage * s.stage_bytes, aligned)
@@ -199,27 +206,28 @@ class _PhaseTiles:
         last = self.f.b.icmp_signed("==", moved, ir.Constant(I32, s.shared_bytes))
         return self.f.b.select(last, ir.Constant(I32, 0), moved)
 
-    def _input(self, pixel: Int) -> ir.Value:
-        """The x of a pixel of the tile, at the group's first channel and the first tap."""
-        f, n, spec, phase = self.f, self.n, self.spec, self.phase
-        x = spec.x
-        (image, depth, row, col), _ = self._position(n.add(self.first_pixel, pixel))
-        first = sum(a * s for a, s in zip(phase.first, x.space, strict=True))
+    def _input(self, pixel: Int) -> Offset:
+        """Where the x of a pixel of the tile lies, at the group's first channel and the first
+        kernel position."""
+        n, phase, x = self.n, self.phase, self.spec.x
+        (image, *place), _ = self._position(n.add(self.first_pixel, pixel))
         steps = [a * s for a, s in zip(phase.step, x.space, strict=True)]
-        places = zip(map(n.wide, (depth, row, col)), steps, strict=True)
-        group = n.wide(self.group_index), self.group
-        return f.at(f.args[0], (n.wide(image), x.batch), group, *places, first)
+        group = self.group_index, self.terms.group
+        terms = [(image, x.batch), group, *zip(place, steps, strict=True)]
+        return offset_of(n, terms, self.terms.is_short)
 
-    def _panel(self, panel: Int) -> ir.Value:
-        """The weights of a panel of the tile, the last one where there are fewer."""
-        f, n, spec = self.f, self.n, self.spec
+    def _panel(self, panel: Int) -> Offset:
+        """Where the weights of a panel of the tile lie, the last one where there are fewer."""
+        n, spec = self.n, self.spec
         blocks = n.of(filter_blocks(spec))
         here = n.minimum(n.add(self.first_panel, panel), n.sub(blocks, 1))
-        index = n.add(n.mul(self.group_index, blocks), here)
-        shared: list[tuple[Index, Index]] = []
+        terms = [(n.add(n.mul(self.group_index, blocks), here), self.panel)]
+        counts: list[tuple[Size, Size]] = [(spec.groups * filter_blocks(spec), self.panel)]
         if self.image is not None:
-            shared = list(zip(map(n.wide, self.image), spec.weight_strides, strict=True))
-        return f.at(f.args[1], (n.wide(index), self.panel), *shared, self.first_weight)
+            terms += zip(self.image, spec.weight_strides, strict=True)
+            images = (spec.batch, self.phase.count[0])
+            counts += zip(images, spec.weight_strides, strict=True)
+        return offset_of(n, terms, is_short(counts))
 
     def _read_places(self, row: Int, column: Int) -> tuple[list[Int], list[Int]]:
         """Bytes of a stage from which this thread reads: by the chunk of terms its first pixel's,

@@ -33,6 +33,13 @@ class Index32:
         """The same as `FunctionBuilder` has it."""
         return a if isinstance(a, int) else self.f.b.sext(a, I64)
 
+    def anew(self, a: Int) -> Int:
+        """The same number, from which LLVM computes again what it has computed from `a`: across a
+        loop that needs all registers."""
+        if isinstance(a, int):
+            return a
+        return self.f.b.call(ir.InlineAsm(ir.FunctionType(I32, [I32]), "", "=r,0"), [a])
+
     def add(self, a: Int, b: Int) -> Int:
         if isinstance(a, int) and isinstance(b, int):
             return a + b

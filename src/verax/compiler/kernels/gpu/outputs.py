@@ -20,7 +20,8 @@ from verax.numerics.expr import evaluate
 
 
 class Outputs:
-    """Some pixels by some chunks of filters. group, first_panel: of the tile.
+    """Some pixels by some chunks of filters. group, first_panel: of the tile. pixels: image and
+    position in the phase's grid of each, and whether it exists; column: of this thread in its block.
 
     Pixels and filters that do not exist are computed as the last that do, and not stored.
     """
@@ -33,26 +34,24 @@ class Outputs:
         schedule: TileSchedule,
         group: Int,
         first_panel: Int,
+        pixels: Sequence[tuple[list[Int], ir.Value]],
+        column: Int,
     ) -> None:
         self.f, self.n, self.spec, self.phase, self.schedule = f, Index32(f), spec, phase, schedule
-        self.group, self.first_filter = group, self.n.mul(first_panel, LANES)
+        first_filter = self.n.mul(first_panel, LANES)
         whole = CHUNK if spec.exact else LANES
         self.filters: Size = ceil_div(spec.group_filters, whole) * whole
         self.has_parts = spec.exact and not is_multiple(spec.filters, CHUNK)
-
-    def place(self, pixels: Sequence[tuple[list[Int], ir.Value]], column: Int) -> None:
-        """pixels: image and position in the phase's grid of each, and whether it exists; column:
-        of this thread in the block."""
-        f, n, s = self.f, self.n, self.schedule
+        n, s = self.n, schedule
         self.pixels = [(n.wide(at[0]), self._position(at[1:]), exists) for at, exists in pixels]
         self.chunks: list[tuple[Index, Index, Index | None, ir.Value]] = []
         total = n.of(self.filters)
         for j in range(s.thread_filters // CHUNK):
-            filter_ = n.add(self.first_filter, n.mul(n.add(column, j * s.across), CHUNK))
+            filter_ = n.add(first_filter, n.mul(n.add(column, j * s.across), CHUNK))
             exists = n.less(filter_, total)
             inside = n.minimum(filter_, n.sub(total, CHUNK))
             block, within = n.divmod(inside, LANES)
-            block = n.add(block, n.mul(self.group, n.of(filter_blocks(self.spec))))
+            block = n.add(block, n.mul(group, n.of(filter_blocks(self.spec))))
             count: Index | None = None
             if self.has_parts:
                 left = f.iadd(self.spec.filters, f.imul(n.wide(inside), -1))

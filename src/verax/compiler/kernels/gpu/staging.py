@@ -12,8 +12,9 @@ whatever s is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from typing import TypeAlias
 
 from verax.compiler.kernels.convolution.spec import ConvSpec, Phase
 from verax.compiler.kernels.gpu.index32 import Index32, Int
@@ -26,6 +27,8 @@ from verax.compiler.kernels.sizes import Size, ceil_div
 from verax.compiler.kernels.target import LANES
 from verax.ir.dim import Dim
 
+Offset: TypeAlias = Int
+"""Elements from where a tensor begins: in 32 bits where that is known to suffice, else in 64."""
 CHUNK = 4
 """Elements of a chunk."""
 CHUNK_BYTES = 16
@@ -56,20 +59,30 @@ class Terms:
         self.count: Size = self.channels * self.taps
         self.steps: Size = ceil_div(self.count, TERMS)
         self.full, self.rest = divmod(self.channels, LANES)
-        steps = zip(phase.tap_step, spec.x.space, strict=True)
-        self.tap_strides: tuple[Size, ...] = tuple(a * s for a, s in steps)
+        self.group: Size = self.channels * spec.x.lane
+        if spec.x.block != spec.x.lane * LANES:
+            self.group = self.channels // LANES * spec.x.block if spec.groups > 1 else 0
+        x = spec.x
+        steps = [a * s for a, s in zip(phase.tap_step, x.space, strict=True)]
+        self._strides: list[Size] = [x.block, x.lane, *steps]
+        pixels = zip(phase.count, (a * s for a, s in zip(phase.step, x.space, strict=True)))
+        counts = (ceil_div(self.channels, LANES), LANES, *phase.tap_counts)
+        groups = (spec.groups, self.group)
+        self.is_short = is_short(
+            [(spec.batch, x.batch), groups, *pixels, *zip(counts, self._strides, strict=True)]
+        )
 
     @property
     def in_sequence(self) -> bool:
         """Whether a chunk of terms is a chunk of channels, even where the last are few."""
         return self.taps == 1 or self.rest == 0
 
-    def of_step(self, step: Int, chunk: Int) -> Index:
+    def of_step(self, step: Int, chunk: Int) -> Offset:
         """Offset of the x of a chunk in a step of a whole block of channels."""
         block, tap = self.n.divmod(step, self.taps)
         return self._offset(block, self.n.mul(chunk, CHUNK), tap)
 
-    def of_term(self, term: Int) -> Index:
+    def of_term(self, term: Int) -> Offset:
         """Offset of the x of a term."""
         n = self.n
         if self.taps == 1:
@@ -93,29 +106,39 @@ class Terms:
         block, tap = self.n.divmod(step, self.taps)
         return block, channel, tap
 
-    def _offset(self, block: Int, channel: Int, tap: Int) -> Index:
-        n, x = self.n, self.spec.x
+    def _offset(self, block: Int, channel: Int, tap: Int) -> Offset:
+        n = self.n
         _, rows, cols = self.phase.tap_counts
-        kd, kh, kw = n.split(tap, rows, cols)
-        strides = (x.block, x.lane, *self.tap_strides)
-        indices = (block, channel, kd, kh, kw)
-        counts = (ceil_div(self.channels, LANES), LANES, *self.phase.tap_counts)
-        reach = sum(abs(s) * c for s, c in zip(strides, counts) if isinstance(s, int))
-        if all(isinstance(s, int) for s in strides) and isinstance(reach, int) and reach < 1 << 31:
-            total: Int = 0
-            for index, stride in zip(indices, strides, strict=True):
-                assert isinstance(stride, int)
-                total = n.add(total, n.mul(index, stride))
-            return n.wide(total)
-        offset: Index = 0
-        for index, size in zip(indices, strides, strict=True):
-            offset = n.f.iadd(offset, n.f.imul(n.wide(index), size))
-        return offset
+        terms = zip((block, channel, *n.split(tap, rows, cols)), self._strides, strict=True)
+        return offset_of(n, terms, self.is_short)
+
+
+def offset_of(n: Index32, terms: Iterable[tuple[Int, Size]], is_short: bool) -> Offset:
+    """The sum of indices by strides, in 32 bits if `is_short`."""
+    if is_short:
+        total: Int = 0
+        for index, stride in terms:
+            assert isinstance(stride, int)
+            total = n.add(total, n.mul(index, stride))
+        return total
+    offset: Index = 0
+    for index, size in terms:
+        offset = n.f.iadd(offset, n.f.imul(n.wide(index), size))
+    return n.f.i64(offset)
+
+
+def is_short(sizes: Iterable[tuple[Size, Size]]) -> bool:
+    """Whether elements (count, stride) apart are known to be less than 2^31 from the first."""
+    reach = 0
+    for count, stride in sizes:
+        if not isinstance(count, int) or not isinstance(stride, int):
+            return False
+        reach += count * abs(stride)
+    return reach < 1 << 31
 
 
 class Staging:
-    """Copies of one block of threads. rows: pointer to the x of a pixel of the tile, without its
-    channel and kernel position. panel: pointer to the weights of a panel of the tile's."""
+    """Copies of one block of threads."""
 
     def __init__(
         self, f: BlockBuilder, schedule: TileSchedule, terms: Terms, x_aligned: bool
@@ -127,9 +150,22 @@ class Staging:
             terms.count % (TERMS * schedule.steps)
         )
 
-    def place(self, rows: list[ir.Value], panels: list[ir.Value]) -> None:
-        """Where this thread reads: the pointers of `row_indices` and of `panel_indices`."""
-        self.rows, self.panels = rows, panels
+    def place(
+        self, rows: list[Offset], panels: list[Offset], of_x: ir.Value, of_weights: ir.Value
+    ) -> None:
+        """Where this thread reads: offsets of the pixels of `row_indices`, at the first channel and
+        kernel position, from `of_x`, and of the panels of `panel_indices` from `of_weights`."""
+        self.rows, self.panels, self._pointers = rows, panels, (of_x, of_weights)
+
+    def _source(self, of_weights: bool, start: Offset, more: Offset) -> ir.Value:
+        """An element of x, or of the weights."""
+        n, pointer = self.n, self._pointers[of_weights]
+        if _is_wide(start) or _is_wide(more):
+            return self.f.at(pointer, self._widened(start), self._widened(more))
+        return self.f.at(pointer, n.wide(n.add(start, more)))
+
+    def _widened(self, offset: Offset) -> Index:
+        return offset if _is_wide(offset) else self.n.wide(offset)
 
     # --- what this thread copies
 
@@ -211,7 +247,7 @@ class Staging:
             with few:
                 self._copy_chunks_of_few(step, to)
 
-    def _row_chunks(self) -> Iterator[tuple[int, Int, Int, ir.Value]]:
+    def _row_chunks(self) -> Iterator[tuple[int, Int, Int, Offset]]:
         """(turn, index, byte in the step, x) of the chunks of pixels that this thread copies."""
         n, s = self.n, self.schedule
         for turn, row in enumerate(self.rows):
@@ -236,7 +272,9 @@ class Staging:
             nbytes = n.clamp(n.mul(left, 4), 0, CHUNK_BYTES)
         for turn, index, byte, row in self._row_chunks():
             with self._here(index, self.schedule.pixels * CHUNK, turn):
-                self._copy_chunk(self._to(to, byte), f.at(row, offset), nbytes, by_16)
+                self._copy_chunk(
+                    self._to(to, byte), self._source(False, row, offset), nbytes, by_16
+                )
 
     def _copy_chunk(self, to: ir.Value, source: ir.Value, nbytes: Int, by_16: bool) -> None:
         n = self.n
@@ -256,7 +294,8 @@ class Staging:
             offset, nbytes = self.terms.of_term(term), self._element_bytes(term)
             for turn, index, byte, row in self._row_chunks():
                 with self._here(index, self.schedule.pixels * CHUNK, turn):
-                    f.copy_4(self._to(to, n.add(byte, 4 * e)), f.at(row, offset), nbytes)
+                    source = self._source(False, row, offset)
+                    f.copy_4(self._to(to, n.add(byte, 4 * e)), source, nbytes)
 
     def _element_bytes(self, term: Int) -> ir.Value:
         """4 where there is such a term, else 0."""
@@ -269,7 +308,7 @@ class Staging:
         """Elements one by one."""
         n, s, f = self.n, self.schedule, self.f
         per_thread = s.pixels * TERMS // s.threads
-        by_term: dict[int, tuple[Index, ir.Value]] = {}
+        by_term: dict[int, tuple[Offset, ir.Value]] = {}
         for turn in range(per_thread):
             index = n.add(f.thread, turn * s.threads)
             if self._pixels_are_neighbors:
@@ -285,17 +324,17 @@ class Staging:
             offset, nbytes = by_term[key]
             chunk, within = n.divmod(term, CHUNK)
             byte = n.add(self._x_byte(pixel, chunk), n.mul(within, 4))
-            f.copy_4(self._to(to, byte), f.at(row, offset), nbytes)
+            f.copy_4(self._to(to, byte), self._source(False, row, offset), nbytes)
 
     def _copy_weights(self, step: Int, to: ir.Value, by_16: bool) -> None:
-        n, s, f = self.n, self.schedule, self.f
-        begin = f.imul(n.wide(n.mul(step, TERMS)), LANES)
+        n, s = self.n, self.schedule
+        begin = n.mul(step, TERMS * LANES)
         for turn, (index, panel) in enumerate(zip(self._weight_chunks(), self.panels, strict=True)):
             of_panel, within = n.divmod(index, TERMS * CHUNK)
             term, chunk = n.divmod(within, CHUNK)
             place = swizzled_weight(n.add(n.mul(of_panel, CHUNK), chunk), term, s.filters, n)
             byte = n.add(n.mul(term, 4 * s.filters), n.mul(place, CHUNK_BYTES))
-            source = f.at(panel, begin, (n.wide(within), CHUNK))
+            source = self._source(True, panel, n.add(begin, n.mul(within, CHUNK)))
             with self._here(index, s.filters * CHUNK, turn):
                 self._copy_weight(
                     n.add(n.mul(step, TERMS), term), self._to(to, byte), source, by_16
@@ -313,6 +352,10 @@ class Staging:
             with no:
                 nothing = ir.Constant(ir.VectorType(F32, CHUNK), [-0.0] * CHUNK)
                 f.b.store(nothing, to, align=CHUNK_BYTES)
+
+
+def _is_wide(offset: Offset) -> bool:
+    return isinstance(offset, ir.Value) and offset.type == I64
 
 
 def chunks_are_aligned(x: Strides, phase: Phase, group: Size) -> bool:
