@@ -5,4 +5,7 @@ CPU family, with a thread for each work item. Specs, operands, packed weights an
 only tiles, shared memory and the division into threads are this room's.
 """
 
-from verax.compiler.kernels.gpu import products  # noqa: F401  (registers the emitters)
+from verax.compiler.kernels.gpu import (  # noqa: F401  (register the emitters)
+    packing,
+    products,
+)
