@@ -34,9 +34,7 @@ def compare(
 
 
 @settings(max_examples=12, deadline=None)
-@given(
-    st.integers(1, 90), st.integers(1, 21), st.integers(1, 3), st.integers(1, 4), st.booleans()
-)
+@given(st.integers(1, 90), st.integers(1, 21), st.integers(1, 3), st.integers(1, 4), st.booleans())
 def test_factors_are_packed_as_on_the_cpu(
     n: int, k: int, outer: int, blocks: int, transposed: bool
 ) -> None:

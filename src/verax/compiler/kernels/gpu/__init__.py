@@ -6,6 +6,7 @@ only tiles, shared memory and the division into threads are this room's.
 """
 
 from verax.compiler.kernels.gpu import (  # noqa: F401  (register the emitters)
+    attention,
     packing,
     products,
 )
