@@ -21,7 +21,7 @@ from verax.numerics.expr import evaluate
 
 class Outputs:
     """Some pixels by some chunks of filters. group, first_panel: of the tile. pixels: image and
-    position in the phase's grid of each, and whether it exists; column: of this thread in its block.
+    position in the phase's grid of each, and whether it exists; column: of this thread.
 
     Pixels and filters that do not exist are computed as the last that do, and not stored.
     """
