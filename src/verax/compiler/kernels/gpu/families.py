@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from verax.compiler.kernels.gpu import loops, pooling, reduce
+from verax.compiler.kernels.gpu import attention, loops, packing, pooling, products, reduce
 
-FAMILIES = (loops, pooling, reduce)
+FAMILIES = (attention, loops, packing, pooling, products, reduce)

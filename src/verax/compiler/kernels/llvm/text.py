@@ -420,6 +420,9 @@ class IRBuilder:
     def addrspacecast(self, a: Value, kind: Type) -> Value:
         return self._cast("addrspacecast", a, kind)
 
+    def ptrtoint(self, a: Value, kind: Type) -> Value:
+        return self._cast("ptrtoint", a, kind)
+
     def fptrunc(self, a: Value, kind: Type) -> Value:
         return self._cast("fptrunc", a, kind)
 
