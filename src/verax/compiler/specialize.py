@@ -17,6 +17,7 @@ import numpy as np
 from verax.base import memory
 from verax.base.collector import collector_paused
 from verax.base.errors import UnsupportedError
+from verax.base.gpu_targets import card_of
 from verax.base.lazy import deferred
 from verax.base.settings import Settings
 from verax.compiler.artifacts.cache import RECORD, ProgramCache, entry_name, is_cached
@@ -96,7 +97,9 @@ class Specializer:
         """Of constants that were released, by name: whoever reads them again reads the same bytes
         (`frontends.origin`), and inputs that become constants have other names."""
         self.target = Target.named(settings.target)
-        self.opens &= self.target.runs_here()  # elsewhere a process is started for each program
+        self.card = card_of(settings.target) or 0
+        """Of NVIDIA's, where the target is a GPU."""
+        self.opens &= self.target.runs_here(self.card)  # elsewhere a process is for each program
         if settings.quick:
             self.target = dataclasses.replace(self.target, effort=0)
 
@@ -283,7 +286,7 @@ class Specializer:
         if self._required_recipe is not None:
             require_same(self._required_recipe, Recipe.from_json(notes["recipe"]))
         program = load_program(
-            binary, self.settings.thread_count, calls_of(binary, notes, "the cache")
+            binary, self.settings.thread_count, calls_of(binary, notes, "the cache"), self.card
         )
         plan = Plan(
             tuple(notes["plan"]), _arena_bytes(binary), binary.weight_bytes,
@@ -312,7 +315,7 @@ class Specializer:
             _require_native(translation.lowered)
         binary = translation.lowered.binary
         program = load_program(
-            binary, settings.thread_count, reference_call(translation.lowered.graph)
+            binary, settings.thread_count, reference_call(translation.lowered.graph), self.card
         )
         plan = Plan(
             translation.lowered.lines,

@@ -15,6 +15,8 @@ import numpy as np
 
 from verax.base.deprecation import renamed_property
 from verax.base.errors import InputError, ModelError
+from verax.base.gpu_targets import GPU_TARGETS
+from verax.base.lazy import deferred
 from verax.base.printing import first_few
 from verax.base.processor import require_runs_here
 from verax.base.settings import Settings
@@ -23,6 +25,8 @@ from verax.ir.types import DType, TensorType
 from verax.runtime.arguments import check_inputs, types_of
 from verax.runtime.counted_sizes import CountsNotServedError
 from verax.runtime.execution_context import with_shapes
+from verax.runtime.foreign_program import load_program
+from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.program_binary import ProgramBinary, PythonStep, Signature
 from verax.runtime.signature import trusted_key
@@ -33,6 +37,10 @@ from verax.runtime.vx import load_binary
 if TYPE_CHECKING:
     from verax.records.certificate import Certificate
     from verax.records.recipe import Recipe
+    from verax.runtime.gpu.calls import any_on_device, run_on_device
+else:
+    any_on_device = deferred("verax.runtime.gpu.calls:any_on_device")
+    run_on_device = deferred("verax.runtime.gpu.calls:run_on_device")
 
 
 def calls_of(
@@ -100,7 +108,7 @@ class SavedExecutable(StatefulExecutable):
     def use_threads(self, threads: int) -> None:
         """Run on so many threads from now on; 0 is all cores of this process."""
         count = Settings(threads=threads).thread_count
-        self._program = Program(self.binary, count, self._call)
+        self._program = load_program(self.binary, count, self._call)
         self._state_buffers = state_buffers_of(self._program)
 
     image = renamed_property("image", "binary")
@@ -170,7 +178,9 @@ class SavedExecutable(StatefulExecutable):
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         try:
             outputs = self._program.run_if_exact(inputs)
-            if outputs is None and self.binary.open_sizes is not None:
+            if outputs is None and self.binary.target in GPU_TARGETS and any_on_device(inputs):
+                outputs = run_on_device(inputs, self.binary.target, 0, self._program_for)
+            elif outputs is None and self.binary.open_sizes is not None:
                 sized = self._program.sized(sizes_of(self._program, self._open_names, inputs))
                 types = with_shapes(self.binary.inputs, sized.inputs)
                 outputs = self._program.run(check_inputs(types, inputs), sized)
@@ -182,6 +192,15 @@ class SavedExecutable(StatefulExecutable):
                 f"the program is not for what the data decide here: {counts}", next_step=COMPILE
             ) from refused
         return dict(zip(self._names, outputs))
+
+    def _program_for(self, inputs: Mapping[str, np.ndarray]) -> tuple[Program, SizedProgram | None]:
+        """What runs arrays of these types. Raises `InputError` for others."""
+        sized, types = None, self._input_types
+        if self.binary.open_sizes is not None:
+            sized = self._program.sized(sizes_of(self._program, self._open_names, inputs))
+            types = with_shapes(self.binary.inputs, sized.inputs)
+        check_inputs(types, inputs)
+        return self._program, sized
 
 
 def _types(signatures: Sequence[Signature], without: set[str]) -> dict[str, TensorType]:
