@@ -221,7 +221,7 @@ def _code(dtype: np.dtype) -> int:
     """DLPack's number of an element type. Raises `BufferError`."""
     if dtype == np.bool_:
         return _BOOL
-    own = {"i": 0, "u": 1, "f": 2, "c": 5}.get(dtype.kind) if dtype.isbuiltin else None
+    own = {"i": 0, "u": 1, "f": 2, "c": 5}.get(dtype.kind) if dtype.isbuiltin == 1 else None
     by_name = {name: code for code, name in _BYTES.items()}
     code = own if own is not None else by_name.get(dtype.name)
     if code is None:

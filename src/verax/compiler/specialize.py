@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import gc
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from verax.base import memory
 from verax.base.collector import collector_paused
 from verax.base.errors import UnsupportedError
-from verax.base.gpu_targets import card_of
+from verax.base.gpu_targets import GPU_TARGETS, card_of
 from verax.base.lazy import deferred
 from verax.base.settings import Settings
 from verax.compiler.artifacts.cache import RECORD, ProgramCache, entry_name, is_cached
@@ -43,7 +44,7 @@ from verax.records.plan import Plan
 from verax.records.recipe import Recipe
 from verax.reference.evaluate import evaluate_node
 from verax.runtime.foreign_program import load_program
-from verax.runtime.program_binary import ProgramBinary
+from verax.runtime.program_binary import ELEMENT_TYPES, ProgramBinary, PythonStep
 
 if TYPE_CHECKING:
     from verax.compiler.artifacts.notes import notes_of
@@ -291,7 +292,7 @@ class Specializer:
         plan = Plan(
             tuple(notes["plan"]), _arena_bytes(binary), binary.weight_bytes,
             tuple(notes["on_reference"]), notes.get("tuning", ""), tuple(notes.get("refused", ())),
-            tuple(notes.get("choices", ())),
+            tuple(notes.get("choices", ())), _copied_bytes(binary),
         )  # fmt: skip
         return Specialized(
             graph,
@@ -325,6 +326,7 @@ class Specializer:
             translation.tuning,
             translation.trace.refused,
             translation.lowered.choices,
+            _copied_bytes(binary),
         )
         specialized = Specialized(graph, binary, program, plan, translate, network)
         specialized.translation = translation
@@ -395,6 +397,20 @@ def _arena_bytes(binary: ProgramBinary) -> int:
         return binary.arena_bytes
     sizes = tuple(assumed_sizes().values())[: len(binary.open_sizes.symbols)]
     return binary.open_sizes.at(sizes).arena_bytes
+
+
+def _copied_bytes(binary: ProgramBinary) -> int:
+    """What steps on the reference copy from and to a GPU in each run; 0 on the processor."""
+    if binary.target not in GPU_TARGETS:
+        return 0
+    input_count = len(binary.inputs)
+    return sum(
+        ELEMENT_TYPES[t.dtype] * math.prod(t.shape)
+        for step in binary.schedule
+        if isinstance(step, PythonStep)
+        for t in (*step.inputs, *step.outputs)
+        if t is not None and (t.region == "arena" or (t.region == "io" and t.offset >= input_count))
+    )
 
 
 def _require_native(lowered: LoweredProgram) -> None:

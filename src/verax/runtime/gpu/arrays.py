@@ -193,7 +193,7 @@ def output_array(
         if is_tensor(value) and value.device.type == "cuda":
             torch = sys.modules["torch"]
             kind = getattr(torch, "bool" if dtype == np.bool_ else dtype.name, None)
-            if kind is not None and (dtype.isbuiltin or dtype.name in IN_BITS):
+            if kind is not None and (dtype.isbuiltin == 1 or dtype.name in IN_BITS):
                 tensor = torch.empty(shape, dtype=kind, device=value.device)
                 return DeviceArray(device, tensor.data_ptr(), shape, dtype, tensor, stream)
     return DeviceArray.allocated(device, shape, dtype, stream)
