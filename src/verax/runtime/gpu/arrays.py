@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from verax.base import dlpack
@@ -23,6 +24,8 @@ from verax.runtime.gpu.device import Device
 
 LEGACY_STREAM = 1
 """The driver's name of the stream that is nobody's, which PyTorch calls 0."""
+CUDA_TENSORS = "cuda"
+"""The type of PyTorch's devices whose tensors lie on a card of NVIDIA."""
 SMALLEST = 256
 """Bytes: an array of nothing has an address, too."""
 
@@ -106,17 +109,21 @@ def lies_on_device(value: Any) -> bool:
     if isinstance(value, np.ndarray) or not hasattr(type(value), "__dlpack_device__"):
         return False
     if is_tensor(value):
-        return bool(value.device.type == "cuda")
+        return _is_cuda_tensor(value)
     return int(value.__dlpack_device__()[0]) in (dlpack.CUDA, dlpack.MANAGED)
+
+
+def _is_cuda_tensor(value: Any) -> bool:
+    return is_tensor(value) and value.device.type == CUDA_TENSORS
 
 
 def callers_stream(values: Iterable[Any]) -> int | None:
     """The stream in which a caller works who has these arrays; None where his library does not
     tell."""
     for value in values:
-        if is_tensor(value) and value.device.type == "cuda":
-            stream = sys.modules["torch"].cuda.current_stream(value.device).cuda_stream
-            return int(stream) or LEGACY_STREAM
+        if _is_cuda_tensor(value):
+            streams = getattr(sys.modules["torch"], CUDA_TENSORS)
+            return int(streams.current_stream(value.device).cuda_stream) or LEGACY_STREAM
         if is_from(value, "cupy"):
             return int(sys.modules["cupy"].cuda.get_current_stream().ptr) or LEGACY_STREAM
     return None
@@ -133,13 +140,13 @@ def on_device(value: Any, device: Device, stream: int | None, name: str) -> Devi
             device.order(value.stream, device.own_stream if stream is None else stream)
         return value
     if not (is_exported(value) and lies_on_device(value)):
-        array = np.ascontiguousarray(as_array(value, f"input {name!r}"))
+        array = np.asarray(as_array(value, f"input {name!r}"), order="C")
         copied = DeviceArray.allocated(device, array.shape, array.dtype, stream)
         if array.nbytes:
             with device.use(stream):
                 device.write(copied.address, array)
         return copied
-    _, index = value.__dlpack_device__()
+    index = (value.device.index or 0) if is_tensor(value) else value.__dlpack_device__()[1]
     if int(index) != device.index:
         raise InputError(
             f"the array lies on cuda:{index}, and the program runs on cuda:{device.index}",
@@ -158,11 +165,12 @@ def on_device(value: Any, device: Device, stream: int | None, name: str) -> Devi
 
 def _memory_of(value: Any, stream: int, name: str) -> dlpack.DeviceMemory:
     """The dense memory of an exporter, or of a dense copy on its device."""
-    for dense in (None, "contiguous", "copy"):
+    if is_tensor(value):
+        return _memory_of_tensor(value, name)
+    for dense in (None, "copy"):
         if dense is not None and not hasattr(value, dense):
             continue
-        exporter = value.detach() if is_tensor(value) else value
-        exporter = exporter if dense is None else getattr(exporter, dense)()
+        exporter = value if dense is None else getattr(value, dense)()
         try:
             memory = dlpack.device_memory(exporter, stream)
         except (TypeError, ValueError, BufferError, RuntimeError) as error:
@@ -180,6 +188,21 @@ def _memory_of(value: Any, stream: int, name: str) -> dlpack.DeviceMemory:
     )
 
 
+def _memory_of_tensor(value: Any, name: str) -> dlpack.DeviceMemory:
+    """That of a tensor of PyTorch, in whose current stream the program runs."""
+    tensor = value.detach().resolve_conj().resolve_neg().contiguous()
+    kind = str(tensor.dtype).removeprefix("torch.")
+    try:
+        dtype = np.dtype(getattr(ml_dtypes, kind, kind))
+    except TypeError as error:
+        raise InputError(
+            f"a tensor of {kind} is given, which no network takes",
+            place=f"input {name!r}",
+            next_step="give it in another element type",
+        ) from error
+    return dlpack.DeviceMemory(tensor.data_ptr(), tuple(tensor.shape), dtype, True, tensor)
+
+
 def output_array(
     device: Device,
     shape: tuple[int, ...],
@@ -190,7 +213,7 @@ def output_array(
     """An array for an output, in memory of PyTorch's own where `values`, the inputs, are its: it
     keeps memory for the next call, and no free has to wait."""
     for value in values:
-        if is_tensor(value) and value.device.type == "cuda":
+        if _is_cuda_tensor(value):
             torch = sys.modules["torch"]
             kind = getattr(torch, "bool" if dtype == np.bool_ else dtype.name, None)
             if kind is not None and (dtype.isbuiltin == 1 or dtype.name in IN_BITS):
