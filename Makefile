@@ -14,7 +14,7 @@ COREML = if $(1)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 14))
 	--python-version 3.13 --target "$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
 	coremltools==9.0; fi
 
-.PHONY: help demo test targets newest quick durations docs lint format bench campaign honest examples clean
+.PHONY: help demo test targets newest quick durations docs lint format bench gpu campaign honest examples clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ format: $(VENV)/.test  ## Let ruff fix and format what it can
 
 bench: $(VENV)/.test  ## The panel of networks beside every peer, 25 minutes (ARGS="--networks resnet18 --quick")
 	$(BIN)/python benchmarks/panel.py --install $(ARGS)
+
+gpu: $(VENV)/.test  ## A card of NVIDIA beside the processor: bits, and times beside PyTorch's, 8 minutes (ARGS="--networks resnet50")
+	$(BIN)/python -m benchmarks.cuda $(ARGS)
 
 campaign: $(VENV)/.test  ## The judge measured on random networks and planted mistakes (ARGS="plants --limit 2"), then the slow tests, and all that draw on fresh draws
 	$(BIN)/python benchmarks/judge $(ARGS)

@@ -205,7 +205,8 @@ def save_from_host(monkeypatch: pytest.MonkeyPatch) -> None:
     saved = importer._saved
 
     def from_host(program: Any) -> bytes:
-        before = program._state_dict, program._constants
+        before, examples = (program._state_dict, program._constants), program._example_inputs
+        program._example_inputs = torch.utils._pytree.tree_map(_raw, examples)
         program._state_dict, program._constants = (
             {k: _on_host(v) for k, v in tensors.items()} for tensors in before
         )
@@ -213,6 +214,7 @@ def save_from_host(monkeypatch: pytest.MonkeyPatch) -> None:
             result: bytes = saved(program)
         finally:
             program._state_dict, program._constants = before
+            program._example_inputs = examples
         return result
 
     monkeypatch.setattr(importer, "_saved", from_host)

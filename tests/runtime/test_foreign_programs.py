@@ -15,7 +15,7 @@ import verax
 import verax.ops
 from verax.base import processor
 from verax.base.errors import CompileError
-from verax.base.processor import AVX2, NAMES, require_runs_here, runs_here
+from verax.base.processor import AVX2, NAMES, TARGETS, require_runs_here, runs_here
 from verax.base.settings import Settings
 from verax.compiler.artifacts.cache import ProgramCache
 from verax.compiler.artifacts.save import save
@@ -43,7 +43,7 @@ def only_avx2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "_features", lambda: frozenset(AVX2))
 
 
-FOREIGN = [name for name in NAMES if name not in ("avx2", "aarch64")]
+FOREIGN = [name for name in NAMES if name in TARGETS and name != "avx2"] + ["sm_80"]
 
 
 @pytest.mark.parametrize("target", FOREIGN)

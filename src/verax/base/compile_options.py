@@ -84,7 +84,11 @@ class CompilationOptions:
         "--opt-level",
     )
     threads: int | None = None
-    target: str = option("host", f"host, {', '.join(NAMES)}.", COMPILING)
+    target: str = option(
+        "host",
+        f"host, {', '.join(NAMES)}; cuda is the first card of this machine, cuda:1 the second.",
+        COMPILING,
+    )
     disable: tuple[str, ...] = same_option(PassOptions, "disable")
     require: tuple[str, ...] = option((), "A pass to run anyway.", COMPILING)
     allow: tuple[str, ...] = option(
@@ -286,7 +290,7 @@ class BenchOptions:
     target: str = option(
         "host",
         "Instructions that Verax may use: host, avx512 or avx2. Peers whose libraries (oneDNN, "
-        "PyTorch's own kernels) can be held to AVX2 are held to it as well.",
+        "PyTorch's own kernels) can be held to AVX2 are held to it as well. cuda, cuda:1: a card.",
         COMPILING,
     )
     memory: int | str = same_option(CompilationOptions, "memory")

@@ -1,4 +1,5 @@
-"""Arrays of the DLPack protocol, as any library exports them: where one lies, and a copy of it.
+"""Arrays of the DLPack protocol, as any library exports them: where one lies, a copy of it, the
+memory itself where that is a device's, and the same for arrays that we export.
 
 NumPy's own reader refuses bfloat16 and floats of 8 bits, and asks no library for a copy on the
 host; this one does both, by the structures of DLPack 1.x.
@@ -7,6 +8,7 @@ host; this one does both, by the structures of DLPack 1.x.
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import math
 from typing import Any
 
@@ -28,6 +30,10 @@ _BYTES = {
 }  # fmt: skip
 """Number of an element type -> its name in `ml_dtypes`."""
 _BOOL = 6
+CUDA, MANAGED = 2, 13
+"""Numbers of the kinds of memory of NVIDIA's cards: a card's own, and such as moves by itself."""
+NAMES = (b"dltensor_versioned", b"dltensor")
+"""Of capsules, the newer form first."""
 
 
 class _DLTensor(ctypes.Structure):
@@ -60,6 +66,15 @@ _get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _get_pointer.restype, _get_pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 _is_valid = ctypes.pythonapi.PyCapsule_IsValid
 _is_valid.restype, _is_valid.argtypes = ctypes.c_int, (ctypes.py_object, ctypes.c_char_p)
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype = ctypes.py_object
+_new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+# Of a capsule that is being destroyed, to which no reference may be taken.
+_at = (ctypes.c_void_p, ctypes.c_char_p)
+_is_valid_at = ctypes.PYFUNCTYPE(ctypes.c_int, *_at)(("PyCapsule_IsValid", ctypes.pythonapi))
+_get_pointer_at = ctypes.PYFUNCTYPE(ctypes.c_void_p, *_at)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
 
 
 def device_of(value: Any) -> str:
@@ -87,15 +102,90 @@ def host_copy(value: Any) -> np.ndarray:
     return _copied(capsule)
 
 
+@dataclasses.dataclass(frozen=True)
+class DeviceMemory:
+    """What an exporter has on a device. owner: keeps the memory while it is referred to."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    is_dense: bool
+    owner: Any
+
+
+def device_memory(value: Any, stream: int) -> DeviceMemory:
+    """The memory of an exporter that lies on a card of NVIDIA, for work of a stream: the exporter
+    has it wait for what fills the memory.
+
+    Raises as `host_copy`.
+    """
+    try:
+        capsule = value.__dlpack__(stream=stream, max_version=VERSION)
+    except TypeError:  # a library from before DLPack 1.0
+        capsule = value.__dlpack__(stream=stream)
+    tensor = _tensor_of(capsule)
+    shape = tuple(tensor.shape[i] for i in range(tensor.rank))
+    strides = [tensor.strides[i] for i in range(tensor.rank)] if tensor.strides else _usual(shape)
+    is_dense = not math.prod(shape) or all(
+        stride == usual for n, stride, usual in zip(shape, strides, _usual(shape)) if n > 1
+    )
+    # The capsule, not marked as used, frees its memory when it goes.
+    address = int(tensor.data or 0) + tensor.offset
+    return DeviceMemory(address, shape, _dtype(tensor), is_dense, (capsule, value))
+
+
+def exported(
+    address: int, shape: tuple[int, ...], dtype: np.dtype, device: tuple[int, int], owner: Any
+) -> Any:
+    """A capsule of a dense array on a device, which keeps `owner` until nobody uses it.
+
+    device: kind and index. Raises `BufferError` for an element type that DLPack has not.
+    """
+    managed = _Managed()
+    tensor = managed.tensor
+    tensor.data, tensor.offset, tensor.rank = address, 0, len(shape)
+    tensor.device_kind, tensor.device_id = device
+    tensor.code, tensor.bits, tensor.lanes = _code(dtype), 8 * dtype.itemsize, 1
+    sizes = (ctypes.c_int64 * max(2 * len(shape), 1))(*shape, *_usual(shape))
+    start, step = ctypes.addressof(sizes), ctypes.sizeof(ctypes.c_int64) * len(shape)
+    tensor.shape = ctypes.cast(start, ctypes.POINTER(ctypes.c_int64))
+    tensor.strides = ctypes.cast(start + step, ctypes.POINTER(ctypes.c_int64))
+    managed.deleter = ctypes.cast(_delete, ctypes.c_void_p).value
+    key = ctypes.addressof(managed)
+    _exports[key] = managed, sizes, owner
+    return _new_capsule(key, NAMES[1], ctypes.cast(_destroy, ctypes.c_void_p))
+
+
+class _Managed(ctypes.Structure):
+    """`DLManagedTensor`, which every version of the protocol reads."""
+
+    _fields_ = [
+        ("tensor", _DLTensor),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    ]
+
+
+_exports: dict[int, tuple[Any, ...]] = {}
+"""What is exported, by the address of its structure."""
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _delete(managed: int) -> None:
+    """Who took what a capsule holds needs it no more."""
+    _exports.pop(managed, None)
+
+
+@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+def _destroy(capsule: int) -> None:
+    """A capsule is gone: nobody took what it holds, if it has its name still."""
+    if _is_valid_at(capsule, NAMES[1]):
+        _exports.pop(_get_pointer_at(capsule, NAMES[1]), None)
+
+
 def _copied(capsule: Any) -> np.ndarray:
     """A copy of what a capsule holds. The capsule, not marked as used, frees its memory itself."""
-    if _is_valid(capsule, b"dltensor_versioned"):
-        content = _Versioned.from_address(_get_pointer(capsule, b"dltensor_versioned"))
-        if content.major != VERSION[0]:
-            raise TypeError(f"it is exported as DLPack {content.major}.{content.minor}")
-        tensor = content.tensor
-    else:
-        tensor = _DLTensor.from_address(_get_pointer(capsule, b"dltensor"))
+    tensor = _tensor_of(capsule)
     if tensor.device_kind not in HOST:
         raise BufferError("it was exported on its device, not on the host")
     dtype, rank = _dtype(tensor), tensor.rank
@@ -114,6 +204,29 @@ def _copied(capsule: Any) -> np.ndarray:
     steps = [stride * dtype.itemsize for stride in strides]
     view = np.lib.stride_tricks.as_strided(flat, shape, steps, writeable=False)
     return np.array(view, order="C").view(dtype).reshape(shape)
+
+
+def _tensor_of(capsule: Any) -> _DLTensor:
+    """What a capsule holds. Raises `TypeError` for a version that is not read here."""
+    if not _is_valid(capsule, NAMES[0]):
+        return _DLTensor.from_address(_get_pointer(capsule, NAMES[1]))
+    content = _Versioned.from_address(_get_pointer(capsule, NAMES[0]))
+    if content.major != VERSION[0]:
+        raise TypeError(f"it is exported as DLPack {content.major}.{content.minor}")
+    tensor: _DLTensor = content.tensor
+    return tensor
+
+
+def _code(dtype: np.dtype) -> int:
+    """DLPack's number of an element type. Raises `BufferError`."""
+    if dtype == np.bool_:
+        return _BOOL
+    own = {"i": 0, "u": 1, "f": 2, "c": 5}.get(dtype.kind) if dtype.isbuiltin == 1 else None
+    by_name = {name: code for code, name in _BYTES.items()}
+    code = own if own is not None else by_name.get(dtype.name)
+    if code is None:
+        raise BufferError(f"DLPack has no element type {dtype.name}")
+    return code
 
 
 def _dtype(tensor: _DLTensor) -> np.dtype:

@@ -65,6 +65,14 @@ class CompileError(VeraxError):
     """Code generation or loading failed."""
 
 
+class DeviceError(VeraxError):
+    """A GPU or its driver is missing, too old, or failed. `code`: the driver's, 0 for none."""
+
+    def __init__(self, cause: str, *, code: int = 0, **context: str) -> None:
+        super().__init__(cause, **context)
+        self.code = code
+
+
 class OpenChoiceError(VeraxError):
     """What a network chooses inside is decided by rounding: nothing can be said of the results."""
 

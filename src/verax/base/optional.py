@@ -18,6 +18,7 @@ _PIP_NAME = {
     "sklearn": "scikit-learn",
     "tvm": "apache-tvm",
     "ai_edge_litert": "ai-edge-litert",
+    "cuda": "cuda-bindings",
 }
 EXTRAS = {
     "compile": ("llvmlite", "compiling"),
@@ -25,6 +26,7 @@ EXTRAS = {
     "tensorflow": ("protobuf", "reading TensorFlow's files"),
     "coreml": ("coremltools", "reading CoreML's files"),
     "images": ("pillow", "reading photos"),
+    "cuda": ("cuda-bindings", "running on a GPU of NVIDIA"),
 }
 """Extras of ours without which the rest works: the package, and what takes it."""
 

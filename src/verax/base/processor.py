@@ -14,12 +14,14 @@ from functools import cache
 from pathlib import Path
 
 from verax.base.errors import CompileError, UsageError
+from verax.base.gpu_targets import CUDA, EMULATED_GPU, GPU_TARGETS
+from verax.base.lazy import deferred
 from verax.base.optional import optional
+
+_why_not = deferred("verax.base.cuda_driver:why_not")
 
 VARIABLE = "VERAX_TARGET"
 CPUINFO = Path("/proc/cpuinfo")
-CUDA_DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu")
-"""Of Linux, of Windows' subsystem for Linux, of Jetson boards."""
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 AVX2 = ("avx2", "avx", "fma", "f16c", "bmi", "bmi2", "lzcnt", "popcnt", "movbe", "sse4.2", "cx16")
 AVX512 = (*AVX2, "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd")
@@ -34,13 +36,8 @@ TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 """Target -> (names of its architecture, instructions that it takes, as LLVM calls them); the
 fastest first."""
-EMULATED_GPU = "cuda-emulated"
-"""A GPU whose threads run on this processor, one after the other."""
-GPU_ARCHITECTURES = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
-"""NVIDIA's compute capabilities that kernels are made for, the oldest first."""
-GPU_TARGETS = (EMULATED_GPU, *GPU_ARCHITECTURES)
 NAMES = (
-    *("avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "aarch64", "cuda"),
+    *("avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "aarch64", CUDA),
     *GPU_TARGETS,
 )
 """Of targets, as people choose them."""
@@ -55,24 +52,32 @@ _LINUX_NAMES = {
 """Where the kernel's name of an instruction set is another one than LLVM's."""
 
 
-def runs_here(target: str) -> bool:
-    """Whether this machine runs code for the target of that name. Of GPUs it says whether the
-    driver could be asked, not whether there is a card: that is told when the program is loaded."""
+def runs_here(target: str, card: int = 0) -> bool:
+    """Whether this machine runs code for the target of that name. card: of those that NVIDIA's
+    driver has, the one that code for a GPU is for."""
     if target in GPU_TARGETS:
-        return target == EMULATED_GPU or has_cuda_driver()
+        return target == EMULATED_GPU or not _why_not(target, card)
     if target not in TARGETS:
         return False
     machines, features = TARGETS[target]
     return platform.machine().lower() in machines and set(features) <= _features()
 
 
-def require_runs_here(target: str, location: str = "") -> None:
+def require_runs_here(target: str, location: str = "", card: int = 0) -> None:
     """Raise `CompileError` unless this machine runs code for the target: it would end the process.
 
-    place: the file that holds the code, if it is in one.
+    location: the file that holds the code, if it is in one. card: see `runs_here`.
     """
-    if runs_here(target):
+    if runs_here(target, card):
         return
+    if target in GPU_TARGETS:
+        raise CompileError(
+            f"the program was compiled for {target!r}, which this machine does not run: "
+            + _why_not(target, card),
+            place=location,
+            next_step="run it where there is such a card or a later one (`verax doctor` tells), or "
+            "compile the model for the processor: target host",
+        )
     machines, features = TARGETS.get(target, ((), ()))
     lacks = sorted(set(features) - _features()) if platform.machine().lower() in machines else ()
     reason = f": it has no {', '.join(lacks)}" if lacks else ""
@@ -82,12 +87,6 @@ def require_runs_here(target: str, location: str = "") -> None:
         next_step="run it on a machine that does, or compile the model for this one (target host, "
         f"which is {best_target()})",
     )
-
-
-@cache
-def has_cuda_driver() -> bool:
-    """Whether NVIDIA's driver is installed."""
-    return any(Path(path).exists() for path in CUDA_DRIVER_FILES)
 
 
 def best_target() -> str | None:

@@ -49,6 +49,7 @@ Markdown = Annotated[
     ),
 ]
 Level = Annotated[int | None, typer_option(CompilationOptions, "opt_level")]
+Target = Annotated[str, typer_option(CompilationOptions, "target")]
 Memory = Annotated[str | None, typer_option(CompilationOptions, "memory")]
 Programs = Annotated[int, typer_option(CompilationOptions, "programs")]
 Threads = Annotated[
@@ -64,9 +65,10 @@ Device = Annotated[
     str,
     typer.Option(
         "--device",
+        "--target",
         metavar="NAME",
         help="What torch and torch-compiled run on (cuda:0, mps, cpu); without, where the model's "
-        "file was exported.",
+        "file was exported. What verax compiles for: a target such as cuda or cuda-emulated.",
         rich_help_panel=RUNNING,
     ),
 ]

@@ -22,6 +22,7 @@ from verax.cli.options import (
     Model,
     Programs,
     Seed,
+    Target,
     Threads,
 )
 
@@ -35,6 +36,7 @@ def command(
     opt_level: Level = None,
     disable: Disable = None,
     threads: Threads = 0,
+    target: Target = "host",
     memory: Memory = None,
     programs: Programs = MAX_PROGRAMS,
     trust_key: Annotated[

@@ -41,6 +41,7 @@ from verax.records.plan import Plan
 from verax.records.recipe import Recipe
 from verax.reference.evaluate import bind_symbols
 from verax.runtime.counted_sizes import CountsNotServedError
+from verax.runtime.foreign_program import load_program
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.state_buffers import StateBuffers
@@ -53,7 +54,10 @@ if TYPE_CHECKING:
     from verax.records.certificate import Certificate
     from verax.records.profile import Profile
     from verax.records.trace import Trace
+    from verax.runtime.gpu.calls import any_on_device, run_on_device
 else:
+    any_on_device = deferred("verax.runtime.gpu.calls:any_on_device")
+    run_on_device = deferred("verax.runtime.gpu.calls:run_on_device")
     bind_caches = deferred("verax.compiler.caches:bind_caches")
     caches_grow = deferred("verax.compiler.plan.growing:grows")
     profile_of = deferred("verax.compiler.describe.step_times:profile_of")
@@ -293,6 +297,8 @@ class Executable(StatefulExecutable):
                     self._note_call(last, started)
                 names = self._output_names
                 return {names[0]: outputs[0]} if len(names) == 1 else dict(zip(names, outputs))
+        if self.specializer.target.gpu and not self._counts and any_on_device(inputs):
+            return self._run_on_device(inputs)
         inputs = as_arrays(inputs)
         bound = self._lookup(inputs)
         bound.specialized.release_translation()
@@ -303,6 +309,18 @@ class Executable(StatefulExecutable):
         if bound.sized is not None:
             self._note_call((self._key(inputs), bound), started)
         return by_name
+
+    def _run_on_device(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Outputs on the GPU on which inputs lie."""
+
+        def program_for(arrays: Mapping[str, np.ndarray]) -> tuple[Program, SizedProgram | None]:
+            bound = self._lookup(arrays)
+            bound.specialized.release_translation()
+            return bound.specialized.program, bound.sized
+
+        maker = self.specializer
+        outputs = run_on_device(inputs, maker.target.name, maker.card, program_for, self._by_value)
+        return dict(zip(self.graph.outputs, outputs))
 
     def _run_bound(self, inputs: Mapping[str, np.ndarray], bound: _Bound) -> dict[str, np.ndarray]:
         arrays = [inputs[v] for v in bound.specialized.inputs]
@@ -351,7 +369,8 @@ class Executable(StatefulExecutable):
         specialized = self._current()
         lowered = self.specializer.lower(specialized, separate=True)
         threads = self.settings.thread_count
-        program = Program(lowered.binary, threads, reference_call(lowered.graph))
+        call, card = reference_call(lowered.graph), self.specializer.card
+        program = load_program(lowered.binary, threads, call, card)
         arrays = [inputs[v] for v in specialized.inputs]
         step_times = program.time_steps(arrays, runs + 2, chunk_count=lowered.chunk_count)
         times = np.median(step_times[2:], axis=0) / 1e3

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import gc
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import numpy as np
 from verax.base import memory
 from verax.base.collector import collector_paused
 from verax.base.errors import UnsupportedError
+from verax.base.gpu_targets import GPU_TARGETS, card_of
 from verax.base.lazy import deferred
 from verax.base.settings import Settings
 from verax.compiler.artifacts.cache import RECORD, ProgramCache, entry_name, is_cached
@@ -42,7 +44,7 @@ from verax.records.plan import Plan
 from verax.records.recipe import Recipe
 from verax.reference.evaluate import evaluate_node
 from verax.runtime.foreign_program import load_program
-from verax.runtime.program_binary import ProgramBinary
+from verax.runtime.program_binary import ELEMENT_TYPES, ProgramBinary, PythonStep
 
 if TYPE_CHECKING:
     from verax.compiler.artifacts.notes import notes_of
@@ -96,7 +98,9 @@ class Specializer:
         """Of constants that were released, by name: whoever reads them again reads the same bytes
         (`frontends.origin`), and inputs that become constants have other names."""
         self.target = Target.named(settings.target)
-        self.opens &= self.target.runs_here()  # elsewhere a process is started for each program
+        self.card = card_of(settings.target) or 0
+        """Of NVIDIA's, where the target is a GPU."""
+        self.opens &= self.target.runs_here(self.card)  # elsewhere a process is for each program
         if settings.quick:
             self.target = dataclasses.replace(self.target, effort=0)
 
@@ -283,12 +287,12 @@ class Specializer:
         if self._required_recipe is not None:
             require_same(self._required_recipe, Recipe.from_json(notes["recipe"]))
         program = load_program(
-            binary, self.settings.thread_count, calls_of(binary, notes, "the cache")
+            binary, self.settings.thread_count, calls_of(binary, notes, "the cache"), self.card
         )
         plan = Plan(
             tuple(notes["plan"]), _arena_bytes(binary), binary.weight_bytes,
             tuple(notes["on_reference"]), notes.get("tuning", ""), tuple(notes.get("refused", ())),
-            tuple(notes.get("choices", ())),
+            tuple(notes.get("choices", ())), _copied_bytes(binary),
         )  # fmt: skip
         return Specialized(
             graph,
@@ -312,7 +316,7 @@ class Specializer:
             _require_native(translation.lowered)
         binary = translation.lowered.binary
         program = load_program(
-            binary, settings.thread_count, reference_call(translation.lowered.graph)
+            binary, settings.thread_count, reference_call(translation.lowered.graph), self.card
         )
         plan = Plan(
             translation.lowered.lines,
@@ -322,6 +326,7 @@ class Specializer:
             translation.tuning,
             translation.trace.refused,
             translation.lowered.choices,
+            _copied_bytes(binary),
         )
         specialized = Specialized(graph, binary, program, plan, translate, network)
         specialized.translation = translation
@@ -392,6 +397,20 @@ def _arena_bytes(binary: ProgramBinary) -> int:
         return binary.arena_bytes
     sizes = tuple(assumed_sizes().values())[: len(binary.open_sizes.symbols)]
     return binary.open_sizes.at(sizes).arena_bytes
+
+
+def _copied_bytes(binary: ProgramBinary) -> int:
+    """What steps on the reference copy from and to a GPU in each run; 0 on the processor."""
+    if binary.target not in GPU_TARGETS:
+        return 0
+    input_count = len(binary.inputs)
+    return sum(
+        ELEMENT_TYPES[t.dtype] * math.prod(t.shape)
+        for step in binary.schedule
+        if isinstance(step, PythonStep)
+        for t in (*step.inputs, *step.outputs)
+        if t is not None and (t.region == "arena" or (t.region == "io" and t.offset >= input_count))
+    )
 
 
 def _require_native(lowered: LoweredProgram) -> None:

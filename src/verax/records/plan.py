@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from verax.base.memory import shown_bytes
 from verax.base.notebooks import of_text
 from verax.base.printing import OneLine
 
@@ -16,7 +17,8 @@ class Plan(OneLine):
     tuning: what the history of measured schedules said of its kernels; "" where there is none.
     refused: which layers approximating passes left exact, and why. choices: for each group of
     nodes that run as one, in order, the kernel family with the layouts that it reads and writes, or
-    why none computes it; empty for a program of Verax 0.1, which did not store them.
+    why none computes it; empty for a program of Verax 0.1, which did not store them. copied_bytes:
+    of a program on a GPU, what is copied from and to it in each call for nodes on the reference.
     """
 
     lines: tuple[str, ...]
@@ -26,6 +28,7 @@ class Plan(OneLine):
     tuning: str = ""
     refused: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
+    copied_bytes: int = 0
 
     def _brief(self) -> str:
         return f"{len(self.lines)} steps, arena {self.arena_bytes / 1e6:.2f} MB"
@@ -34,6 +37,8 @@ class Plan(OneLine):
         head = f"arena {self.arena_bytes / 1e6:.2f} MB, weights {self.weight_bytes / 1e6:.2f} MB"
         if self.on_reference:
             head += f"; {len(self.on_reference)} nodes run on the reference (no kernel)"
+        if self.copied_bytes:
+            head += f", for which {shown_bytes(self.copied_bytes)} are copied in each call"
         if self.tuning:
             head += f"\nschedules: {self.tuning}"
         choices = ["choices:", *(f"  {line}" for line in self.choices)] if self.choices else []

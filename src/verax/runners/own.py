@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from verax.base.devices import HOST
 from verax.base.options import PassOptions
 from verax.base.printing import Named
 from verax.base.settings import DEFAULT_LEVEL, LEVELS, Settings
@@ -248,7 +249,8 @@ def _with_outputs(graph: Graph, keep: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _at_level(request: RunRequest, level: int) -> VeraxRunner:
-    return VeraxRunner(Settings(opt_level=level, threads=request.threads))
+    target = "host" if request.device in HOST else request.device
+    return VeraxRunner(Settings(opt_level=level, threads=request.threads, target=target))
 
 
 SPEC = RunnerSpec(
@@ -258,6 +260,7 @@ SPEC = RunnerSpec(
                 f"our compiler at level O{level}",
                 partial(_at_level, level=level),
                 Engine("verax", (), {"opt_level": level}),
+                takes_device=True,
             )
             for level in LEVELS
         },

@@ -188,6 +188,11 @@ class ExecutionContext:
         counted = self.binary.open_sizes.counted[:index]
         return {c.name: self._sizes[c.symbol] for c in counted}
 
+    @property
+    def output_specs(self) -> list[ArraySpec]:
+        """Names, shapes and dtypes of the outputs, for the sizes that it is used for."""
+        return self._output_specs
+
     def start_workers(self, threads: int) -> None:
         """A pool wherever the code asks for one, if only of the caller: code in older files
         cannot do without."""

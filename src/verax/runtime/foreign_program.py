@@ -7,8 +7,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from verax.base.gpu_targets import GPU_TARGETS
 from verax.base.lazy import deferred
-from verax.base.processor import GPU_TARGETS, require_runs_here, runs_here
+from verax.base.processor import require_runs_here, runs_here
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program, PythonCall
 from verax.runtime.program_binary import ProgramBinary
@@ -38,6 +39,9 @@ class ForeignProgram(Program):
     def run_if_exact(self, values: Any) -> list[np.ndarray] | None:
         self._refuse()
 
+    def run_on_device(self, inputs: Any, sized: SizedProgram | None = None) -> Any:
+        self._refuse()
+
     def poison(self, fill: int) -> None:
         self._refuse()
 
@@ -48,10 +52,12 @@ class ForeignProgram(Program):
         """Nothing was loaded."""
 
 
-def load_program(binary: ProgramBinary, threads: int, python_call: PythonCall | None) -> Program:
-    """The program of a binary, ready to run if it can run here."""
-    if binary.object_code and not runs_here(binary.target):
+def load_program(
+    binary: ProgramBinary, threads: int, python_call: PythonCall | None, card: int = 0
+) -> Program:
+    """The program of a binary, ready to run if it can run here. card: see `runs_here`."""
+    if binary.object_code and not runs_here(binary.target, card):
         return ForeignProgram(binary)
-    if binary.target in GPU_TARGETS:
-        return _gpu_program(binary, threads, python_call)
+    if binary.target in GPU_TARGETS and runs_here(binary.target, card):
+        return _gpu_program(binary, threads, python_call, card)
     return Program(binary, threads, python_call)

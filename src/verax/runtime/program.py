@@ -63,7 +63,7 @@ class Program(OneLine):
         """
         self.binary = binary
         if binary.object_code:
-            require_runs_here(binary.target)
+            self._require_runs_here(binary.target)
         self._python_call = python_call
         memory.require(sum(map(_bytes, binary.outputs)), "the network's outputs")
         self._sized: OrderedDict[tuple[int, ...], SizedProgram] = OrderedDict()
@@ -82,6 +82,9 @@ class Program(OneLine):
 
     uses_host_memory = True
     """Whether its code takes the addresses of the caller's arrays."""
+
+    def _require_runs_here(self, target: str) -> None:
+        require_runs_here(target)
 
     def _load(self, binary: ProgramBinary) -> Any:
         """The code, in this process."""
@@ -212,6 +215,10 @@ class Program(OneLine):
                 self._free.insert(0, context)
             if self._waiting:
                 self._notify_waiting()
+
+    def run_on_device(self, inputs: Any, sized: SizedProgram | None = None) -> Any:
+        """Of a program on a GPU, for inputs that lie there (`runtime.gpu.calls`)."""
+        raise NotImplementedError
 
     def poison(self, fill: int) -> None:
         """Fill every byte of the arenas that holds nothing between runs with `fill` (0 to 255).

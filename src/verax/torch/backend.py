@@ -42,7 +42,8 @@ def verax(
     compile_options = options_of(CompileOptions, options, mode, "verax")
     tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
     trains = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-    if trains or torch.is_autocast_enabled("cpu") or random_numbers.draws(graph):
+    casts = any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
+    if trains or casts or random_numbers.draws(graph):
         return _by_autograd(graph, arguments, compile_options, trains)
     programs = _programs(graph, weights(graph, arguments), compile_options, "inference")
     programs.prepare([plain(a) for a in arguments])

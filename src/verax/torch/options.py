@@ -29,7 +29,8 @@ class CompileOptions:
     PyTorch does and says so in `verax.torch.report()`. freeze: whether weights are constants of the
     program; a weight that changes makes a new program. require_native: whether an operator without
     a kernel, which would run in NumPy, is an error. programs: how many programs are kept of one
-    graph whose sizes vary. allow: as for `verax.compile`.
+    graph whose sizes vary. allow, target: as for `verax.compile`; by default the processor, or the
+    card on which the graph's tensors lie.
     """
 
     opt_level: int = DEFAULT_LEVEL
@@ -40,6 +41,7 @@ class CompileOptions:
     require_native: bool = False
     programs: int = 16
     allow: tuple[str, ...] = ()
+    target: str = ""
 
     def __post_init__(self) -> None:
         _must_be(self.opt_level in LEVELS, "opt_level", self.opt_level, f"one of {LEVELS}")

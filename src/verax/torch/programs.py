@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from verax import compiling
@@ -23,9 +24,11 @@ from verax.torch.reporting import GraphReport
 from verax.torch.tensors import (
     Witness,
     array_of,
+    device_of_tensors,
+    device_value,
     of_kind,
-    require_on_processor,
     tensor_of,
+    tensor_on,
     with_strides,
 )
 from verax.torch.tracing import Computed, Fixed, Output, outputs_for, trace, trace_open
@@ -51,7 +54,12 @@ class GraphProgram:
         opened: OpenGraph | None = None,
     ) -> None:
         """opened: what `graph` leaves open. Raises `NotOpenError` where that cannot be left so."""
-        require_on_processor(arguments)
+        self.device = device_of_tensors(arguments)
+        on_card = self.device.type != "cpu"
+        self._value_of: Callable[[Any], Any] = device_value if on_card else array_of
+        self._tensor_of: Callable[[Any], Any] = tensor_of
+        if on_card:
+            self._tensor_of = partial(tensor_on, device=self.device)
         traced = (
             trace(graph, arguments, constants)
             if opened is None
@@ -65,7 +73,9 @@ class GraphProgram:
         self.inputs = list(traced.arguments.items())
         self.outputs = traced.outputs
         used = set(traced.arguments.values())
-        self.built_in = [(i, Witness(arguments[i])) for i in constants if i not in used]
+        self.built_in = [
+            (i, Witness(arguments[i], reads=not on_card)) for i in constants if i not in used
+        ]
         self.executable = None
         self.runs = 0
         if traced.model is not None:
@@ -75,6 +85,7 @@ class GraphProgram:
                 traced.model,
                 opt_level=options.opt_level,
                 threads=options.threads,
+                target=options.target or (str(self.device) if on_card else "host"),
                 require_native=options.require_native,
                 certify=options.certify,
                 allow=options.allow,
@@ -125,10 +136,10 @@ class GraphProgram:
         tensors: list[Any] = []
         if self.executable is not None:
             answers = self.executable.run(self._arrays(arguments))
-            tensors = [tensor_of(answers[v]) for v in self.results]
+            tensors = [self._tensor_of(answers[v]) for v in self.results]
             for i, new in self.changed:
                 with torch.no_grad():
-                    after = tensor_of(answers[new])
+                    after = self._tensor_of(answers[new])
                     arguments[i].copy_(of_kind(after, arguments[i].is_complex()))
         outputs = self._outputs[sizes_of(arguments)] if self.is_open else self.outputs
         results = []
@@ -146,7 +157,7 @@ class GraphProgram:
         return results
 
     def _arrays(self, arguments: Sequence[Any]) -> dict[str, Any]:
-        return {name: array_of(arguments[i]) for name, i in self.inputs}
+        return {name: self._value_of(arguments[i]) for name, i in self.inputs}
 
 
 class GraphPrograms:

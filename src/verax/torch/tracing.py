@@ -193,10 +193,21 @@ def _outputs(graph: Any, arguments: Sequence[Any]) -> list[Output]:
             same = fakes[source] is value
             outputs.append(ViewOf(source, same, shape, strides, int(value.storage_offset())))
         else:
+            _require_same_device(value, fakes)
             usual = value.is_contiguous() or value.numel() == 0
             outputs.append(Computed(count, None if usual else strides, value.is_complex()))
             count += 1
     return outputs
+
+
+def _require_same_device(value: Any, arguments: Sequence[Any]) -> None:
+    """Raise `UnsupportedError` for a result that lies elsewhere than the tensors of the graph."""
+    devices = {a.device for a in arguments if isinstance(a, torch.Tensor) and a.dim()}
+    if devices and value.device not in devices:
+        raise UnsupportedError(
+            f"the graph moves a tensor to {value.device}",
+            next_step="move it outside of what is compiled",
+        )
 
 
 def _subgraph(graph: Any, computed: Sequence[int]) -> Any:

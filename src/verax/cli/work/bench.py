@@ -14,6 +14,7 @@ from rich.text import Text
 
 from verax.base.compile_options import BenchOptions
 from verax.base.errors import CompileError, UsageError
+from verax.base.gpu_targets import card_of
 from verax.base.options import InputOptions, ModelOptions
 from verax.bench.rounds import HELD_TO_AVX2, Contestant, race
 from verax.cli.console import can_write, checked_timeout, output, progress, write_json, write_text
@@ -44,7 +45,7 @@ def perform(
     trace = None if timing.trace is None else Path(timing.trace)
     can_write(trace)
     checked_timeout(timing.timeout)
-    if not Target.named(timing.target).runs_here():
+    if not Target.named(timing.target).runs_here(card_of(timing.target) or 0):
         raise UsageError(
             "this machine cannot run code for that target",
             place=f"--target {timing.target}",

@@ -11,7 +11,9 @@ import typer
 from rich.text import Text
 
 from verax.base.cores import deciding, limits
+from verax.base.cuda_driver import card, cards
 from verax.base.errors import MissingPackageError, VeraxError
+from verax.base.gpu_targets import CUDA
 from verax.base.optional import EXTRAS, installed_version, pip_name, require
 from verax.base.processor import best_target
 from verax.base.settings import Settings
@@ -59,16 +61,19 @@ def perform(
     checks: dict[str, str] = {}
     _try(checks, "the judge", _judged)
     _try(checks, "target", _target)
+    gpu = _gpu()
     if _compiles():
         for threads in dict.fromkeys((1, Settings().thread_count)):
             _try(checks, f"native code, {threads} threads", lambda t=threads: _native(t))  # type: ignore[misc]
+    output.print(Text(f"{'GPU':16} {gpu}"))
+    if _has_card() and _compiles():
+        _try(checks, "kernels on the GPU", lambda: _native(0, CUDA))
     bad = [name for name, result in checks.items() if result.startswith("failed")]
     for name, result in checks.items():
         output.print(Text(f"{name}: {result}", style="red" if name in bad else "green"))
     thread_facts = {"count": decided.threads, "decided_by": decided.reason, "limits": found_limits}
-    write_json(
-        json, "verax.doctor/1", {"environment": versions, "checks": checks, "threads": thread_facts}
-    )
+    facts = {"environment": versions, "checks": checks, "threads": thread_facts, "gpu": gpu}
+    write_json(json, "verax.doctor/1", facts)
     if bad:
         raise typer.Exit(2)
     output.print("all well")
@@ -85,6 +90,22 @@ def _target() -> str:
     target = best_target()
     assert target is not None, "this processor has neither AVX2 with FMA nor NEON"
     return target
+
+
+def _gpu() -> str:
+    """The cards of this machine with their drivers, or why there is none."""
+    try:
+        return "; ".join(f"cuda:{card.index} {card}" for card in cards())
+    except VeraxError as error:
+        return f"none: {error.cause} (optional)"
+
+
+def _has_card() -> bool:
+    """Whether there is one that code is made for."""
+    try:
+        return bool(card(0).architecture)
+    except VeraxError:
+        return False
 
 
 def _compiles() -> bool:
@@ -122,12 +143,12 @@ def _judged() -> str:
     return "tells right from wrong"
 
 
-def _native(threads: int) -> str:
+def _native(threads: int, target: str = "host") -> str:
     """Compile a tiny network, and compare its bits with the promised ones."""
     graph = _tiny()
     inputs = _drawn(graph)
     begin = time.perf_counter()
-    exe = compile(graph, Settings(threads=threads))
+    exe = compile(graph, Settings(threads=threads, target=target))
     outputs = exe.run(inputs)
     seconds = time.perf_counter() - begin
     expected = promised(graph, inputs)

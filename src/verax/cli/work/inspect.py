@@ -8,7 +8,11 @@ from typing import Any
 
 from rich.text import Text
 
+from verax.base.cuda_driver import why_not
+from verax.base.errors import CompileError
+from verax.base.gpu_targets import GPU_TARGETS
 from verax.base.options import ModelOptions
+from verax.base.processor import runs_here
 from verax.cli.console import can_write, output, write_json
 from verax.cli.models import load_file
 from verax.compiler.artifacts.saved_program import SavedExecutable
@@ -18,7 +22,10 @@ from verax.ir.types import TensorType
 from verax.ops.control.control import kinds_inside
 from verax.records.codec import to_plain
 from verax.report.tables import Column, FittingTable
+from verax.runtime.gpu.code import unpacked
+from verax.runtime.gpu.launches import launches
 
+VX_SUFFIX = ".vx"
 Types = dict[str, TensorType]
 
 
@@ -32,7 +39,12 @@ def perform(
 ) -> None:
     """Carry out the command with the options of `verax.cli.inspect`."""
     can_write(json)
-    loaded = load_file(model, reading)
+    try:
+        loaded = load_file(model, reading)
+    except CompileError:
+        if model.suffix != VX_SUFFIX:
+            raise
+        loaded = SavedExecutable(model, runs=False)
     if isinstance(loaded, SavedExecutable):
         facts = _program(loaded, graph)
     else:
@@ -96,6 +108,13 @@ def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
     )
     state_types = {n: TensorType.of(a) for n, a in program.state.items()}
     _signature(program.inputs, program.outputs, state_types)
+    kernels: int | None = None
+    if image.target in GPU_TARGETS and image.object_code:
+        code = unpacked(image.object_code)
+        kernels = len({one.kernel for steps in code.segments.values() for one in launches(steps)})
+        kind = "PTX" if code.ptx else "code of this machine's kind of processor"
+        reason = "" if runs_here(image.target) else f"; not run here: {why_not(image.target)}"
+        output.print(Text(f"{kernels} kernels, as {kind} for {image.target}{reason}"))
     output.print(
         f"code {len(image.object_code) / 1e3:.1f} kB, weights {image.weight_bytes / 1e6:.2f} MB, "
         f"arena {image.arena_bytes / 1e6:.2f} MB"
@@ -115,6 +134,7 @@ def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
         "inputs": {k: str(t) for k, t in program.inputs.items()},
         "outputs": {k: str(t) for k, t in program.outputs.items()},
         "state": {k: str(t) for k, t in state_types.items()},
+        "kernels": kernels,
         "code_bytes": len(image.object_code),
         "weight_bytes": image.weight_bytes,
         "arena_bytes": image.arena_bytes,

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from verax.base.errors import UsageError
 from verax.base.files import atomic_write
+from verax.base.gpu_targets import GPU_ARCHITECTURES, card_of
 from verax.base.options import InputOptions, ModelOptions, PhotoOptions
 from verax.base.settings import MAX_PROGRAMS
 from verax.cli.console import can_write, output, write_json
@@ -44,6 +45,7 @@ def perform(
     opt_level: int | None,
     disable: list[str] | None,
     threads: int,
+    target: str,
     memory: str | None,
     programs: int,
     reading: ModelOptions,
@@ -91,6 +93,8 @@ def perform(
                 place=str(model),
                 next_step="leave --programs out",
             )
+        if target != "host":
+            loaded.use_card(_card_of(target, loaded, model))
         if threads:
             loaded.use_threads(threads)
     else:
@@ -98,6 +102,7 @@ def perform(
             loaded,
             opt_level=opt_level,
             threads=threads,
+            target=target,
             memory=memory or 0,
             programs=programs,
             disable=split_names("disable", disable),
@@ -137,6 +142,18 @@ def perform(
         "seconds": seconds,
     }
     write_json(json, "verax.run/1", facts)
+
+
+def _card_of(target: str, program: SavedExecutable, model: Path) -> int:
+    """The card on which a compiled program shall run. Raises `UsageError` for another target."""
+    card = card_of(target)
+    if card is None or program.binary.target not in GPU_ARCHITECTURES:
+        raise UsageError(
+            f"the program was compiled for {program.binary.target}",
+            place=str(model),
+            next_step="leave --target out; for a GPU's program it names the card: cuda:1",
+        )
+    return card
 
 
 def _inputs_alone(program: SavedExecutable) -> Graph:

@@ -14,6 +14,9 @@ Large weights are files of their own (`runtime.vx`), named by the SHA-256 of the
 programs of a network for several sizes keep them once. One that is missing or damaged makes an
 entry a damaged one.
 
+Machine code that NVIDIA's driver made of a program's kernels lies beside the programs, too
+(`runtime.gpu.cubins`).
+
 Programs are machine code: nobody but its user may be able to put one there. The folder and those
 above it are looked at (`base.private`), and each file once it is open: no link is followed. What is
 checksummed names the entry, so that a sound program under another's name is none.
@@ -31,7 +34,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ import ml_dtypes
 import numpy as np
 
 from verax.base.caching import FOLDER, SIZE, caching_is_off
+from verax.base.caching import user_folder as _user_folder
 from verax.base.errors import ModelError, UsageError, VeraxError
 from verax.base.files import atomic_write
 from verax.base.memory import parse_bytes
@@ -47,6 +50,7 @@ from verax.base.reading import plain_bytes
 from verax.base.settings import Settings
 from verax.compiler.kernels.llvm.library import llvmlite
 from verax.compiler.kernels.target import Target
+from verax.runtime.gpu.cubins import CUBIN
 from verax.runtime.program_binary import ProgramBinary
 from verax.runtime.vx import BLOCK, load_binary, save_binary, save_block
 from verax.runtime.weight_blocks import WeightBlock
@@ -172,7 +176,7 @@ class ProgramCache:
         with contextlib.suppress(OSError):
             for path in self.folder.iterdir():
                 with contextlib.suppress(OSError):
-                    if path.suffix in (PROGRAM, CERTIFICATE, RECORD, BLOCK):
+                    if path.suffix in (PROGRAM, CERTIFICATE, RECORD, BLOCK, CUBIN):
                         state = path.stat()
                         entries.append((path, state.st_size, state.st_mtime))
         return sorted(entries, key=lambda entry: (entry[2], entry[0].suffix == BLOCK))
@@ -253,13 +257,6 @@ def default_cache() -> ProgramCache | None:
         cache._warn("this user has no home folder")
         return None
     return cache
-
-
-def _user_folder() -> str:
-    """The user's folder for Verax's caches."""
-    folders = import_module("platformdirs")  # not needed where the environment names a folder
-    folder: str = folders.user_cache_dir("verax")
-    return folder
 
 
 def entry_name(*decides: str) -> str:

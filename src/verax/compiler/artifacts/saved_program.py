@@ -15,6 +15,8 @@ import numpy as np
 
 from verax.base.deprecation import renamed_property
 from verax.base.errors import InputError, ModelError
+from verax.base.gpu_targets import GPU_TARGETS
+from verax.base.lazy import deferred
 from verax.base.printing import first_few
 from verax.base.processor import require_runs_here
 from verax.base.settings import Settings
@@ -23,6 +25,8 @@ from verax.ir.types import DType, TensorType
 from verax.runtime.arguments import check_inputs, types_of
 from verax.runtime.counted_sizes import CountsNotServedError
 from verax.runtime.execution_context import with_shapes
+from verax.runtime.foreign_program import load_program
+from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.program_binary import ProgramBinary, PythonStep, Signature
 from verax.runtime.signature import trusted_key
@@ -33,6 +37,10 @@ from verax.runtime.vx import load_binary
 if TYPE_CHECKING:
     from verax.records.certificate import Certificate
     from verax.records.recipe import Recipe
+    from verax.runtime.gpu.calls import any_on_device, run_on_device
+else:
+    any_on_device = deferred("verax.runtime.gpu.calls:any_on_device")
+    run_on_device = deferred("verax.runtime.gpu.calls:run_on_device")
 
 
 def calls_of(
@@ -64,8 +72,11 @@ class SavedExecutable(StatefulExecutable):
         threads: int = 0,
         *,
         trust_key: str | os.PathLike[str] | None = None,
+        runs: bool = True,
     ) -> None:
-        """Raises `ModelError` for damaged files, `CompileError` for another processor's code,
+        """runs: False to look at a program that this machine may not run.
+
+        Raises `ModelError` for damaged files, `CompileError` for another processor's code,
         `TrustError` when it is not signed by the key that is asked for, `UsageError` when there is
         no such key."""
         binary, notes = load_binary(path, None if trust_key is None else trusted_key(trust_key))
@@ -82,8 +93,9 @@ class SavedExecutable(StatefulExecutable):
         self._open_names = tuple(notes.get("open_names", symbols))
         if len(self._open_names) != len(symbols):
             raise ModelError("its open sizes have other names", place=os.fspath(path))
-        if binary.object_code:
+        if binary.object_code and runs:
             require_runs_here(binary.target, os.fspath(path))
+        self._card, self._runs = 0, runs
         self._call = calls_of(binary, notes, os.fspath(path))
         self.use_threads(threads)
         self._names = [s.name for s in binary.outputs]
@@ -99,9 +111,21 @@ class SavedExecutable(StatefulExecutable):
 
     def use_threads(self, threads: int) -> None:
         """Run on so many threads from now on; 0 is all cores of this process."""
-        count = Settings(threads=threads).thread_count
-        self._program = Program(self.binary, count, self._call)
-        self._state_buffers = state_buffers_of(self._program)
+        self._threads = Settings(threads=threads).thread_count
+        self._load()
+
+    def use_card(self, card: int) -> None:
+        """Run on that one of the machine's cards from now on, if the program is for a GPU.
+
+        Raises `DeviceError` or `CompileError` where it does not run it.
+        """
+        require_runs_here(self.binary.target, card=card)
+        self._card = card
+        self._load()
+
+    def _load(self) -> None:
+        self._program = load_program(self.binary, self._threads, self._call, self._card)
+        self._state_buffers = state_buffers_of(self._program) if self._runs else None
 
     image = renamed_property("image", "binary")
 
@@ -170,7 +194,9 @@ class SavedExecutable(StatefulExecutable):
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         try:
             outputs = self._program.run_if_exact(inputs)
-            if outputs is None and self.binary.open_sizes is not None:
+            if outputs is None and self.binary.target in GPU_TARGETS and any_on_device(inputs):
+                outputs = run_on_device(inputs, self.binary.target, self._card, self._program_for)
+            elif outputs is None and self.binary.open_sizes is not None:
                 sized = self._program.sized(sizes_of(self._program, self._open_names, inputs))
                 types = with_shapes(self.binary.inputs, sized.inputs)
                 outputs = self._program.run(check_inputs(types, inputs), sized)
@@ -182,6 +208,15 @@ class SavedExecutable(StatefulExecutable):
                 f"the program is not for what the data decide here: {counts}", next_step=COMPILE
             ) from refused
         return dict(zip(self._names, outputs))
+
+    def _program_for(self, inputs: Mapping[str, np.ndarray]) -> tuple[Program, SizedProgram | None]:
+        """What runs arrays of these types. Raises `InputError` for others."""
+        sized, types = None, self._input_types
+        if self.binary.open_sizes is not None:
+            sized = self._program.sized(sizes_of(self._program, self._open_names, inputs))
+            types = with_shapes(self.binary.inputs, sized.inputs)
+        check_inputs(types, inputs)
+        return self._program, sized
 
 
 def _types(signatures: Sequence[Signature], without: set[str]) -> dict[str, TensorType]:

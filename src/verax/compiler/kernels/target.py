@@ -12,17 +12,13 @@ import threading
 
 from verax.base.errors import UsageError
 from verax.base.forks import on_fork
-from verax.base.processor import (
-    EMULATED_GPU,
-    GPU_ARCHITECTURES,
-    NAMES,
-    TARGETS,
-    best_target,
-    runs_here,
-)
+from verax.base.gpu_targets import EMULATED_GPU, GPU_ARCHITECTURES, card_of
+from verax.base.lazy import deferred
+from verax.base.processor import NAMES, TARGETS, best_target, runs_here
 from verax.compiler.kernels.llvm.library import binding as llvm
 from verax.numerics.lanes import LANES
 
+_card = deferred("verax.base.cuda_driver:card")
 _initialized = threading.Lock()
 _ready = False
 
@@ -123,13 +119,18 @@ class Target:
     @staticmethod
     def named(name: str) -> Target:
         """The target called "host", "aarch64", as an x86-64 one or a GPU's compute capability is;
-        UsageError for others."""
+        for "cuda" or "cuda:1" that of the card.
+
+        Raises `UsageError` for others, and `DeviceError` where there is no such card.
+        """
         if name == "host":
             return Target.host()
         if name == EMULATED_GPU:
             return Target.emulated_gpu()
         if name in GPU_ARCHITECTURES:
             return Target.cuda(name)
+        if (index := card_of(name)) is not None:
+            return Target.cuda(_card(index).architecture)
         if name not in NAMES:
             raise UsageError(
                 f"unknown target {name!r}", next_step=f"choose one of host, {', '.join(NAMES)}"
@@ -157,9 +158,9 @@ class Target:
             return triple if alike else "aarch64-unknown-linux-gnu"
         return triple if triple.startswith("x86_64") else "x86_64-unknown-linux-gnu"
 
-    def runs_here(self) -> bool:
-        """Whether this process could execute code made for this target."""
-        return runs_here(self.name)
+    def runs_here(self, card: int = 0) -> bool:
+        """Whether this process could execute code made for this target. card: of a GPU's."""
+        return runs_here(self.name, card)
 
     @property
     def byte_products(self) -> str:

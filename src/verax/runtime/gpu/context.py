@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import itertools
 import operator
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from verax.base.errors import DeviceError
 from verax.runtime.counted_sizes import CountedStage
 from verax.runtime.execution_context import Clock, ExecutionContext
 from verax.runtime.gpu.device import Device, LaunchSequence, PreparedLaunch
@@ -24,7 +26,7 @@ from verax.runtime.gpu.launches import (
     Launch,
 )
 from verax.runtime.open_sizes import SizedProgram
-from verax.runtime.program_binary import Scheduled, Segment, Tensor
+from verax.runtime.program_binary import CTX_ARENA, Scheduled, Segment, Tensor
 from verax.runtime.python_steps import BoundCount, BoundPython
 
 Control: TypeAlias = DeviceBranch | DeviceLoop | DeviceRepeat
@@ -55,7 +57,8 @@ class LoadedKernels:
 
 def _free_all(device: Device, addresses: Sequence[int]) -> None:
     for address in addresses:
-        device.free(address)
+        with contextlib.suppress(DeviceError):  # a card that failed has nothing to give back
+            device.free(address)
 
 
 class GpuContext(ExecutionContext):
@@ -70,6 +73,9 @@ class GpuContext(ExecutionContext):
         self._finalizer = weakref.finalize(self, _free_memory, self._device, self._memory)
         self._finalizer.atexit = False
         self._io: list[int] = []
+        self._uses_of_io: list[tuple[LaunchSequence, int, int, int, int]] = []
+        """Sequence, index of a launch, and of its pointer; the caller's array, and how far in."""
+        self._stream = self._device.own_stream  # of the last run
         super().__init__(*arguments)
         self._place_arena()
 
@@ -79,16 +85,27 @@ class GpuContext(ExecutionContext):
         """The address of memory of that name, of at least so many bytes. keeps: what it holds."""
         if nbytes > self._capacity.get(name, -1):
             old, capacity = self._memory.get(name), self._capacity.get(name, 0)
+            if old is not None and not keeps:
+                self._release(name)  # so that both need not find a place
             new = self._device.allocate(max(nbytes, SMALLEST_ALLOCATION))
-            if old is not None:
-                if keeps:
-                    content = np.empty(capacity, np.uint8)
-                    self._device.read(content, old)
-                    self._device.write(new, content)
-                self._device.free(old)
+            if old is not None and keeps:
+                content = np.empty(capacity, np.uint8)
+                self._device.read(content, old)
+                self._device.write(new, content)
+                self._release(name)
             self._memory[name], self._capacity[name] = new, nbytes
-            self._prepared.clear()
+            self._forget_launches()
         return self._memory[name]
+
+    def _release(self, name: str) -> None:
+        self._forget_launches()
+        del self._capacity[name]
+        self._device.free(self._memory.pop(name))
+
+    def _forget_launches(self) -> None:
+        """Prepare them again, of other sizes or addresses."""
+        self._prepared.clear()
+        self._uses_of_io.clear()
 
     def _place_arena(self, keeps: bool = False) -> None:
         """Have an arena and a table as large as those of the host, and the table's content."""
@@ -96,15 +113,25 @@ class GpuContext(ExecutionContext):
         if self._table.nbytes:
             address = self._allocate("sizes", self._table.nbytes)
             self._device.write(address, np.ascontiguousarray(self._table))
-            self._prepared.clear()  # of other sizes
+            self._forget_launches()
 
     def use(self, sized: SizedProgram) -> None:
         """Have the arena and the table for these sizes."""
         if self._sized is sized:
             return
-        super().use(sized)
-        self._place_arena()
-        self._device.zero(self._arena_address, max(self.kept_bytes, len(self._passed)))
+        before = self.arena
+        try:
+            super().use(sized)
+            self._sized, self._lacks_sizes = None, True  # until there is memory on the device, too
+            with self._on(None):
+                self._place_arena()
+                self._device.zero(self._arena_address, max(self.kept_bytes, len(self._passed)))
+        except BaseException:
+            self.arena = before
+            self.pointers[CTX_ARENA] = before.ctypes.data
+            self._status = before[: len(self._passed)].data
+            raise
+        self._sized, self._lacks_sizes = sized, False
 
     def _count(self, index: int, stage: CountedStage) -> None:
         at = int(self._table[stage.counted.entry])
@@ -117,13 +144,15 @@ class GpuContext(ExecutionContext):
         for slot in stage.outputs:
             at = first_output + slot
             self._io[at] = self._allocate(f"io {at}", self._in_flight[at].nbytes)
+        self._forget_launches()
 
     def poison(self, fill: int) -> None:
         """As `Program.poison`, of the arena on the device."""
         nbytes = self._capacity["arena"] - self.kept_bytes
         if nbytes > 0:
             content = np.full(nbytes, fill, np.uint8)
-            self._device.write(self._arena_address + self.kept_bytes, content)
+            with self._on(None):
+                self._device.write(self._arena_address + self.kept_bytes, content)
 
     # --- running
 
@@ -141,9 +170,18 @@ class GpuContext(ExecutionContext):
             elif array.nbytes:
                 address = inputs.get(array.ctypes.data, address)
             addresses.append(address)
+        self._bind_io(addresses)
+
+    def _bind_io(self, addresses: list[int]) -> None:
+        """Have the caller's arrays at these addresses in every launch, and no check failed."""
         if addresses != self._io:
-            self._io = addresses
-            self._prepared.clear()
+            before, self._io = self._io, addresses
+            if len(before) != len(addresses):
+                self._forget_launches()
+            for sequence, launch, index, slot, offset in self._uses_of_io:
+                if before[slot] != addresses[slot]:
+                    sequence.launches[launch].pointers[index] = addresses[slot] + offset
+                    sequence.changed.add(launch)
         if self._passed:
             self._device.zero(self._arena_address, len(self._passed))
 
@@ -155,6 +193,40 @@ class GpuContext(ExecutionContext):
         if self._passed:
             self._device.read(self.arena[: len(self._passed)], self._arena_address)
         self._device.synchronize()
+
+    def _run(self, callers: list[np.ndarray]) -> list[np.ndarray]:
+        with self._on(None):
+            return super()._run(callers)
+
+    def run_in_place(
+        self, arrays: list[np.ndarray], reused: Sequence[np.ndarray | None]
+    ) -> list[np.ndarray]:
+        """As that of `ExecutionContext`."""
+        with self._on(None):
+            return super().run_in_place(arrays, reused)
+
+    @contextlib.contextmanager
+    def _on(self, stream: int | None) -> Iterator[None]:
+        """Inside, work goes to a stream, behind what was asked of another before."""
+        requested = self._device.own_stream if stream is None else stream
+        with self._device.use(requested):
+            if requested != self._stream:
+                self._device.order(self._stream, requested)
+                self._stream = requested
+            yield
+
+    def run_on_device(
+        self, addresses: Sequence[int], outputs: Sequence[int], stream: int | None
+    ) -> None:
+        """Run on arrays on the device, at these addresses, as work of a stream, which the caller
+        waits for; it is waited for here only where the network has checks."""
+        with self._on(stream):
+            self._bind_io([*addresses, *outputs])
+            argument = self._argument
+            collections.deque(map(operator.call, self._schedule, itertools.repeat(argument)), 0)
+            if self._passed:
+                self._device.read(self.arena[: len(self._passed)], self._arena_address)
+            self._finish()
 
     def run_prepared(self, argument: Any, arrays: Sequence[np.ndarray]) -> None:
         """As that of `ExecutionContext`, for arrays of the host."""
@@ -179,8 +251,11 @@ class GpuContext(ExecutionContext):
         self, arrays: Sequence[np.ndarray], runs: int, clock: Clock, chunk_count: int
     ) -> list[list[int]]:
         """As `Program.time_steps`; the whole batch at once."""
+        with self._on(None):
+            return self._time_steps([np.ascontiguousarray(a) for a in arrays], runs, clock)
+
+    def _time_steps(self, callers: list[np.ndarray], runs: int, clock: Clock) -> list[list[int]]:
         times: list[list[int]] = []
-        callers = [np.ascontiguousarray(a) for a in arrays]
         self._set_pointers(callers)
         self._upload(callers)
         for _ in range(runs):
@@ -247,7 +322,9 @@ class GpuContext(ExecutionContext):
     def run_segment(self, name: str) -> None:
         """Launch what a segment of the program launches."""
         if name not in self._prepared:
-            self._prepared[name] = self._prepare(self._loaded.segments[name], 0)
+            prepared = self._prepare(self._loaded.segments[name], 0)
+            self._prepared[name] = prepared
+            self._uses_of_io += self._io_in(self._loaded.segments[name], prepared)
         self._run_launches(self._prepared[name], 0)
 
     def _run_launches(self, steps: list[LaunchSequence | Control], trip: int) -> None:
@@ -269,17 +346,38 @@ class GpuContext(ExecutionContext):
             if not isinstance(step, Launch):
                 prepared.append(step)
                 continue
-            if any(self._value(n) <= 0 for n in step.elements):
+            if not self._is_launched(step):
                 continue
             blocks = self._value(step.blocks)
-            if blocks <= 0:
-                continue
             last = prepared[-1] if prepared else None
             if not isinstance(last, LaunchSequence):
                 last = LaunchSequence()
                 prepared.append(last)
             last.launches.append(self._prepared_launch(step, blocks, trip))
         return prepared
+
+    def _io_in(
+        self, steps: Sequence[DeviceStep], prepared: Sequence[LaunchSequence | Control]
+    ) -> Iterator[tuple[LaunchSequence, int, int, int, int]]:
+        """Where launches point into the caller's arrays; those inside of `Control` are prepared
+        each time."""
+        launches = (
+            (sequence, i)
+            for sequence in prepared
+            if isinstance(sequence, LaunchSequence)
+            for i in range(len(sequence.launches))
+        )
+        for step in steps:
+            if not isinstance(step, Launch) or not self._is_launched(step):
+                continue
+            sequence, i = next(launches)
+            for index, address in enumerate(step.args):
+                if address.region == "io":
+                    offset = sequence.launches[i].pointers[index] - self._io[address.slot]
+                    yield sequence, i, index, address.slot, offset
+
+    def _is_launched(self, step: Launch) -> bool:
+        return self._value(step.blocks) > 0 and all(self._value(n) > 0 for n in step.elements)
 
     def _prepared_launch(self, launch: Launch, blocks: int, trip: int) -> PreparedLaunch:
         pointers = [self._address(a, trip) for a in launch.args]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +16,8 @@ class PreparedLaunch:
     """A kernel with the numbers of one launch.
 
     pointers: what its parameter points to, an array of addresses on the device; whoever launches
-    may write other addresses into it between two launches.
+    may write other addresses into it between two launches, and says so (`LaunchSequence.changed`).
+    parameters: addresses of the kernel's two parameters, `pointers` by value and the items.
     """
 
     def __init__(
@@ -30,33 +32,45 @@ class PreparedLaunch:
         self.kernel, self.items, self.blocks = kernel, items, blocks
         self.threads, self.shared = threads, shared
         self.pointers = (ctypes.c_uint64 * max(len(pointers), 1))(*pointers)
+        self._items = ctypes.c_int64(items)
+        addresses = ctypes.addressof(self.pointers), ctypes.addressof(self._items)
+        self.parameters = (ctypes.c_void_p * 2)(*addresses)
 
 
 class LaunchSequence:
     """Launches that follow one another each time that they run.
 
-    handle: whatever the device has made of them, such as a graph.
+    runs: how often they did. handle: whatever the device has made of them, such as a graph.
+    changed: indices of launches whose pointers were written since the last run.
     """
 
     def __init__(self) -> None:
         self.launches: list[PreparedLaunch] = []
+        self.runs = 0
         self.handle: Any = None
+        self.changed: set[int] = set()
 
 
 class Device(Protocol):
-    """A GPU that one process uses. Work is done in the order in which it is asked for."""
+    """A GPU that one process uses. Work of one stream is done in the order in which it is asked
+    for.
+
+    index: of the card. own_stream: the stream of all work outside of `use`.
+    """
 
     name: str
+    index: int
+    own_stream: int
 
     def allocate(self, nbytes: int) -> int:
         """The address of so much memory, aligned to 256 bytes, all zero. Raises `InputError` where
         there is not enough."""
 
     def free(self, address: int) -> None:
-        """Give memory back."""
+        """Give memory back, when nothing uses it any more."""
 
     def write(self, address: int, array: np.ndarray) -> None:
-        """Copy a contiguous array to the device."""
+        """Copy a contiguous array to the device; it may be changed afterwards."""
 
     def read(self, array: np.ndarray, address: int) -> None:
         """Copy from the device into a contiguous array, when all work before it is done."""
@@ -65,10 +79,21 @@ class Device(Protocol):
         """Fill with zeros."""
 
     def load(self, code: GpuCode) -> dict[str, Any]:
-        """Handles of a program's kernels by name, for `PreparedLaunch`. Raises `CompileError`."""
+        """Handles of a program's kernels by name, for `PreparedLaunch`. Raises `CompileError`, or
+        `DeviceError` where the driver refuses them."""
 
     def launch(self, sequence: LaunchSequence) -> None:
-        """Run kernels, one after the other. A sequence that is launched again is the same one."""
+        """Run kernels, one after the other. A sequence that is launched again is the same one, but
+        for the pointers of those that are `changed`."""
 
     def synchronize(self) -> None:
         """Wait until all work is done. Raises `VeraxError` where a kernel failed."""
+
+    def use(self, stream: int | None = None) -> AbstractContextManager[None]:
+        """Inside, what this thread asks for is work of that stream, by default the device's own."""
+
+    def order(self, before: int, after: int) -> None:
+        """Work that is asked of the stream `after` from now on waits for all of `before`."""
+
+    def owns(self, address: int, nbytes: int) -> bool:
+        """Whether memory, of whoever says that it lies on this device, can be used there."""

@@ -7,6 +7,7 @@ order in which threads run and copies happen; no order may change a bit.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from verax.base.errors import UsageError
 from verax.runtime.engine import load_object
+from verax.runtime.execution_context import aligned_zeros
 from verax.runtime.gpu.code import GpuCode
 from verax.runtime.gpu.device import LaunchSequence
 from verax.runtime.gpu.launches import launches
@@ -41,12 +43,14 @@ class EmulatedDevice:
     """See the module's docstring, and `Device`."""
 
     name = "a GPU emulated on this processor"
+    index = 0
+    own_stream = 0
 
     def __init__(self) -> None:
         self._memory: dict[int, np.ndarray] = {}
 
     def allocate(self, nbytes: int) -> int:
-        memory = np.zeros(nbytes + ALIGNMENT, np.uint8)
+        memory = aligned_zeros(nbytes + ALIGNMENT)
         address = memory.ctypes.data + -memory.ctypes.data % ALIGNMENT
         self._memory[address] = memory
         return int(address)
@@ -75,6 +79,20 @@ class EmulatedDevice:
 
     def synchronize(self) -> None:
         """Nothing is ever under way."""
+
+    def use(self, stream: int | None = None) -> contextlib.AbstractContextManager[None]:
+        """There is one stream."""
+        return contextlib.nullcontext()
+
+    def order(self, before: int, after: int) -> None:
+        """Nothing is ever under way."""
+
+    def owns(self, address: int, nbytes: int) -> bool:
+        """Whether it is memory that this device allocated: no other lies on it."""
+        return any(
+            start <= address and address + nbytes <= start + memory.nbytes
+            for start, memory in list(self._memory.items())
+        )
 
 
 class _Kernel:

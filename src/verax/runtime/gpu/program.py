@@ -4,27 +4,51 @@ from __future__ import annotations
 
 from typing import Any
 
-from verax.base.processor import EMULATED_GPU
+import numpy as np
+
+from verax.base.gpu_targets import EMULATED_GPU
+from verax.base.processor import require_runs_here
 from verax.runtime.execution_context import ExecutionContext
+from verax.runtime.gpu.arrays import DeviceArray, on_device, output_array
+from verax.runtime.gpu.calls import DeviceInputs
 from verax.runtime.gpu.code import unpacked
 from verax.runtime.gpu.context import GpuContext, LoadedKernels
+from verax.runtime.gpu.cuda import cuda_device
 from verax.runtime.gpu.device import Device
 from verax.runtime.gpu.emulated import EmulatedDevice
+from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.program_binary import ProgramBinary
+from verax.runtime.python_steps import PythonCall
 
 
 class GpuProgram(Program):
-    """A `Program` on a GPU. It takes and gives arrays of the host."""
+    """A `Program` on a GPU. `run` takes and gives arrays of the host, `run_on_device` those of the
+    device."""
+
+    def __init__(
+        self,
+        binary: ProgramBinary,
+        threads: int = 1,
+        python_call: PythonCall | None = None,
+        card: int = 0,
+    ) -> None:
+        """card: of those that NVIDIA's driver has. Raises as `Program`, and `DeviceError` where the
+        driver refuses the code."""
+        self.device = device_of(binary.target, card)
+        super().__init__(binary, threads, python_call)
 
     uses_host_memory = False
 
     def _load(self, binary: ProgramBinary) -> Any:
         if not binary.object_code:
             return None
-        code, device = unpacked(binary.object_code), device_of(binary.target)
+        code = unpacked(binary.object_code)
         weights = [content for _, content in binary.weight_regions()]
-        return LoadedKernels(device, device.load(code), dict(code.segments), weights)
+        return LoadedKernels(self.device, self.device.load(code), dict(code.segments), weights)
+
+    def _require_runs_here(self, target: str) -> None:
+        require_runs_here(target, card=self.device.index)
 
     def _new_context(self, threads: int) -> ExecutionContext:
         if self._library is None:
@@ -40,9 +64,38 @@ class GpuProgram(Program):
                 if isinstance(context, GpuContext):
                     context.poison(fill)
 
+    def run_on_device(
+        self, inputs: DeviceInputs, sized: SizedProgram | None = None
+    ) -> list[DeviceArray]:
+        """Outputs on the device; shapes and dtypes are already checked. Raises as `run`."""
+        stream, values = inputs.stream, inputs.originals.values()
+        arrays = [inputs.arrays[s.name] for s in self.binary.inputs]
+        open_sizes = self.binary.open_sizes
+        if not self.is_native or (open_sizes is not None and open_sizes.counted):
+            results = self.run([np.asarray(a) for a in arrays], sized)
+            return [on_device(r, self.device, stream, "") for r in results]
+        context = self.acquire()
+        try:
+            if sized is not None:
+                context.use(sized)
+            assert isinstance(context, GpuContext), "a native program has code"
+            outputs = [
+                output_array(self.device, shape, dtype, stream, values)
+                for _, shape, dtype in context.output_specs
+            ]
+            addresses = [a.address for a in arrays], [a.address for a in outputs]
+            context.run_on_device(*addresses, stream)
+        finally:
+            self.release(context)
+        if stream is None:
+            self.device.synchronize()  # the caller may use the inputs' memory again
+        return outputs
 
-def device_of(target: str) -> Device:
-    """The device that runs code for a target. Raises `CompileError` where there is none."""
-    if target == EMULATED_GPU:
-        return EmulatedDevice()
-    raise NotImplementedError(target)
+
+_emulated = EmulatedDevice()
+
+
+def device_of(target: str, card: int = 0) -> Device:
+    """The device that runs code for a target. card: of those that NVIDIA's driver has. Raises
+    `DeviceError` where there is none."""
+    return _emulated if target == EMULATED_GPU else cuda_device(card)

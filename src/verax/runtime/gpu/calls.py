@@ -1,0 +1,68 @@
+"""Calls with arrays that lie on a GPU: what executables do when they are given some."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from verax.base.lazy import deferred
+from verax.runtime.gpu.arrays import DeviceArray, callers_stream, lies_on_device, on_device
+from verax.runtime.gpu.device import Device
+from verax.runtime.open_sizes import SizedProgram
+from verax.runtime.program import Program
+
+device_of = deferred("verax.runtime.gpu.program:device_of")
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceInputs:
+    """Inputs by name, on the device. stream: the caller's; None where it is not known. originals:
+    what he gave."""
+
+    device: Device
+    arrays: Mapping[str, DeviceArray]
+    stream: int | None
+    originals: Mapping[str, Any]
+
+    def typed(self, read: Collection[str] = ()) -> dict[str, np.ndarray]:
+        """Arrays of the same shapes and element types that hold nothing; those of `read` hold what
+        the inputs do."""
+        return {
+            name: np.asarray(array)
+            if name in read
+            else np.broadcast_to(np.zeros((), array.dtype), array.shape)
+            for name, array in self.arrays.items()
+        }
+
+    def on_host(self) -> dict[str, np.ndarray]:
+        """Copies on the host."""
+        return self.typed(self.arrays)
+
+
+def any_on_device(inputs: Mapping[str, Any]) -> bool:
+    """Whether some input lies in the memory of a card of NVIDIA."""
+    return any(map(lies_on_device, inputs.values()))
+
+
+def run_on_device(
+    inputs: Mapping[str, Any],
+    target: str,
+    card: int,
+    program_for: Callable[[Mapping[str, np.ndarray]], tuple[Program, SizedProgram | None]],
+    read: Collection[str] = (),
+) -> list[DeviceArray]:
+    """Outputs on the device of a program for a GPU.
+
+    program_for: the program for arrays of such types, which it checks; read: names of those whose
+    content it reads, too. Raises `InputError` where inputs do not fit, and `DeviceError`.
+    """
+    device = device_of(target, card)
+    stream = callers_stream(inputs.values())
+    arrays = {name: on_device(value, device, stream, name) for name, value in inputs.items()}
+    resident = DeviceInputs(device, arrays, stream, inputs)
+    program, sized = program_for(resident.typed(read))
+    outputs: list[DeviceArray] = program.run_on_device(resident, sized)
+    return outputs

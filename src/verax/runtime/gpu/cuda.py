@@ -1,0 +1,306 @@
+"""A card of NVIDIA as a `Device`.
+
+Its primary context is used, which is PyTorch's, CuPy's and JAX's too, so that addresses are the
+same in all of them. The driver makes machine code of the kernels' PTX, once for a card
+(`cubins`), and launches that follow one another are one graph from their second run on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from verax.base.cores import deciding
+from verax.base.cuda_driver import OUT_OF_MEMORY, call, card, driver, out_of_memory
+from verax.base.errors import CompileError, DeviceError
+from verax.base.forks import on_fork
+from verax.runtime.gpu.code import GpuCode
+from verax.runtime.gpu.cubins import CubinCache, default_cubins
+from verax.runtime.gpu.device import LaunchSequence, PreparedLaunch
+from verax.runtime.gpu.launches import launches
+
+USUAL_SHARED = 48 << 10
+"""Bytes of shared memory that a block may have without being asked for."""
+NON_BLOCKING, WITHOUT_TIMING = 1, 2
+"""Flags of a stream that waits for no other, and of an event."""
+LOG_BYTES = 8 << 10
+MOST_COMPILERS = 8
+"""Threads in which the driver makes machine code."""
+GRAPH_FROM = 2
+"""Launches that a sequence has at least for a graph to be of use."""
+
+
+class CudaDevice:
+    """See the module's docstring, and `Device`. One serves all programs of a process."""
+
+    def __init__(self, index: int = 0, cubins: CubinCache | None = None) -> None:
+        """index: of the card. cubins: where machine code is looked for and kept.
+
+        Raises `DeviceError` where there is no such card, or it is too old.
+        """
+        self.card = card(index)
+        self.architecture = self.card.architecture
+        self.index, self.name = index, str(self.card)
+        self._cubins = cubins
+        self._thread = threading.local()
+        self._context = call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", index))
+        self.own_stream = 0
+        with self.use(0):
+            self.own_stream = int(call("cuStreamCreate", NON_BLOCKING))
+
+    # --- streams
+
+    @contextlib.contextmanager
+    def use(self, stream: int | None = None) -> Iterator[None]:
+        """Inside, the card's context is this thread's, and work goes to that stream."""
+        outer = getattr(self._thread, "stream", None)
+        if outer is None:
+            call("cuCtxPushCurrent", self._context, during=self.name)
+        self._thread.stream = self.own_stream if stream is None else stream
+        if stream is None and outer is not None:
+            self._thread.stream = outer
+        try:
+            yield
+        finally:
+            self._thread.stream = outer
+            if outer is None:
+                with contextlib.suppress(DeviceError):  # it would hide what failed before
+                    call("cuCtxPopCurrent")
+
+    @property
+    def _stream(self) -> int:
+        return int(self._thread.stream)
+
+    def order(self, before: int, after: int) -> None:
+        """Work that is asked of the stream `after` from now on waits for all of `before`."""
+        with self.use():
+            event = call("cuEventCreate", WITHOUT_TIMING, during=self.name)
+            try:
+                call("cuEventRecord", event, before, during=self.name)
+                call("cuStreamWaitEvent", after, event, 0, during=self.name)
+            finally:
+                call("cuEventDestroy", event)
+
+    def synchronize(self) -> None:
+        """Wait until all work of the stream is done. Raises `DeviceError` where a kernel failed."""
+        with self.use():
+            call("cuStreamSynchronize", self._stream, during=self.name)
+
+    # --- memory
+
+    def allocate(self, nbytes: int) -> int:
+        """See `Device.allocate`."""
+        with self.use():
+            try:
+                address = int(call("cuMemAlloc", nbytes, during=self.name))
+            except DeviceError as error:
+                if error.code != OUT_OF_MEMORY:
+                    raise
+                raise out_of_memory(nbytes, self.index, "values and weights") from error
+            call("cuMemsetD8Async", address, 0, nbytes, self._stream, during=self.name)
+            call("cuStreamSynchronize", self._stream, during=self.name)
+        return address
+
+    def free(self, address: int) -> None:
+        """Give memory back; the driver waits until nothing uses it."""
+        with self.use():
+            call("cuMemFree", address, during=self.name)
+
+    def write(self, address: int, array: np.ndarray) -> None:
+        """Copy a contiguous array to the card; the driver has read it when this returns."""
+        with self.use():
+            source = array.ctypes.data
+            call("cuMemcpyHtoDAsync", address, source, array.nbytes, self._stream, during=self.name)
+
+    def read(self, array: np.ndarray, address: int) -> None:
+        """See `Device.read`."""
+        with self.use():
+            target = array.ctypes.data
+            call("cuMemcpyDtoHAsync", target, address, array.nbytes, self._stream, during=self.name)
+            call("cuStreamSynchronize", self._stream, during=self.name)
+
+    def zero(self, address: int, nbytes: int) -> None:
+        """Fill with zeros."""
+        with self.use():
+            call("cuMemsetD8Async", address, 0, nbytes, self._stream, during=self.name)
+
+    def owns(self, address: int, nbytes: int) -> bool:
+        """Whoever says that memory lies on this card has it in the same context."""
+        return True
+
+    # --- code
+
+    def load(self, code: GpuCode) -> dict[str, Any]:
+        """Functions of the driver by kernel. Raises `DeviceError` where it refuses one."""
+        shared: dict[str, int] = {}
+        for steps in code.segments.values():
+            for launch in launches(steps):
+                shared[launch.kernel] = max(launch.shared, shared.get(launch.kernel, 0))
+        missing = sorted(shared.keys() - code.ptx.keys())
+        if missing:
+            raise CompileError(
+                f"the program has no code of the kernel {missing[0]}",
+                next_step="compile the model again",
+            )
+        if not shared:
+            return {}
+        threads = min(MOST_COMPILERS, deciding().threads, len(shared))
+        with ThreadPoolExecutor(threads) as pool:
+            functions = pool.map(lambda n: self._function(n, code.ptx[n], shared[n]), shared)
+            return dict(zip(shared, functions))
+
+    def _function(self, name: str, ptx: bytes, shared: int) -> _KernelFunction:
+        """A kernel's function, ready to be launched with so much shared memory."""
+        with self.use():
+            module = call("cuModuleLoadData", self._machine_code(name, ptx), during=name)
+            handle = call("cuModuleGetFunction", module, name.encode())
+            function = _KernelFunction(self, module, handle)
+            if shared > USUAL_SHARED:
+                size = driver().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                try:
+                    call("cuFuncSetAttribute", function.handle, size, shared, during=name)
+                except DeviceError as error:
+                    raise DeviceError(
+                        f"a kernel needs {shared} bytes of shared memory, and {self.card.name} has "
+                        f"less for a block ({error.cause})",
+                        place=name,
+                        next_step="compile the model for this card: target cuda",
+                        code=error.code,
+                    ) from error
+            return function
+
+    def _machine_code(self, name: str, ptx: bytes) -> bytes:
+        """Of one kernel: kept from before, or made by the driver."""
+        cubins = self._cubins
+        key = cubins.key(ptx, self.card) if cubins is not None else ""
+        machine_code = cubins.find(key) if cubins is not None else None
+        if machine_code is None:
+            machine_code = _compiled(name, ptx)
+            if cubins is not None:
+                cubins.keep(key, machine_code)
+        return machine_code
+
+    # --- launches
+
+    def launch(self, sequence: LaunchSequence) -> None:
+        """See `Device.launch`."""
+        with self.use():
+            if sequence.handle is None and sequence.runs and len(sequence.launches) >= GRAPH_FROM:
+                sequence.handle = _Graph(self, sequence.launches)
+                sequence.changed.clear()
+            sequence.runs += 1
+            if sequence.handle is not None:
+                sequence.handle.launch(sequence, self._stream)
+                return
+            for one in sequence.launches:
+                call(
+                    "cuLaunchKernel", one.kernel.handle,
+                    one.blocks, 1, 1, one.threads, 1, 1,
+                    one.shared, self._stream, ctypes.addressof(one.parameters), 0,
+                    during=self.name,
+                )  # fmt: skip
+
+    def _later(self, owner: Any, function: str, handle: Any) -> None:
+        """Call a function of the driver on `handle` when `owner` is gone."""
+        weakref.finalize(owner, _release, self, function, handle).atexit = False
+
+
+class _KernelFunction:
+    """handle: of the driver. Its module is unloaded with it."""
+
+    def __init__(self, device: CudaDevice, module: Any, handle: Any) -> None:
+        self.handle = handle
+        device._later(self, "cuModuleUnload", module)
+
+
+class _Graph:
+    """Launches as one graph, made node by node: what a capture would be, without being in the way
+    of what else goes on in the process."""
+
+    def __init__(self, device: CudaDevice, launched: list[PreparedLaunch]) -> None:
+        graph = call("cuGraphCreate", 0, during=device.name)
+        device._later(self, "cuGraphDestroy", graph)
+        self._nodes: list[Any] = []
+        for one in launched:
+            before, node = self._nodes[-1:], _node(one)
+            arguments = graph, before, len(before), node
+            self._nodes.append(call("cuGraphAddKernelNode", *arguments, during=device.name))
+        self._executable = call("cuGraphInstantiate", graph, 0, during=device.name)
+        device._later(self, "cuGraphExecDestroy", self._executable)
+
+    def launch(self, sequence: LaunchSequence, stream: int) -> None:
+        for i in sorted(sequence.changed):
+            node = _node(sequence.launches[i])
+            call("cuGraphExecKernelNodeSetParams", self._executable, self._nodes[i], node)
+        sequence.changed.clear()
+        call("cuGraphLaunch", self._executable, stream)
+
+
+def _node(one: PreparedLaunch) -> Any:
+    """A launch as a node of a graph; the driver copies what the parameters point to."""
+    node = driver().CUDA_KERNEL_NODE_PARAMS()
+    node.func = one.kernel.handle
+    node.gridDimX, node.gridDimY, node.gridDimZ = one.blocks, 1, 1
+    node.blockDimX, node.blockDimY, node.blockDimZ = one.threads, 1, 1
+    node.sharedMemBytes = one.shared
+    node.kernelParams = ctypes.addressof(one.parameters)
+    return node
+
+
+def _compiled(name: str, ptx: bytes) -> bytes:
+    """Machine code of a kernel for the card of this thread's context. Raises `DeviceError` with
+    what the driver's compiler says."""
+    option = driver().CUjit_option
+    log = bytearray(LOG_BYTES)
+    options = {
+        option.CU_JIT_ERROR_LOG_BUFFER: log,
+        option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES: LOG_BYTES,
+    }
+    state = call("cuLinkCreate", len(options), [*options], [*options.values()], during=name)
+    text, kind = ptx + b"\0", driver().CUjitInputType.CU_JIT_INPUT_PTX
+    try:
+        call("cuLinkAddData", state, kind, text, len(text), name.encode(), 0, [], [], during=name)
+        start, size = call("cuLinkComplete", state, during=name)
+        return ctypes.string_at(int(start), int(size))
+    except DeviceError as error:
+        lines = bytes(log).partition(b"\0")[0].decode(errors="replace").strip().splitlines()
+        message = f"{error.cause}: {lines[0][:200]}" if lines else error.cause
+        raise DeviceError(
+            message, place=error.place, next_step=error.next_step, code=error.code
+        ) from error
+    finally:
+        call("cuLinkDestroy", state)
+
+
+def _release(device: CudaDevice, function: str, handle: Any) -> None:
+    with contextlib.suppress(DeviceError), device.use():  # of a card that failed nothing is left
+        call(function, handle)
+
+
+_lock = threading.Lock()
+_devices: dict[int, CudaDevice] = {}
+
+
+def _forget() -> None:
+    """In a forked child, where the driver is of no use, and says so when it is asked."""
+    global _lock
+    _lock = threading.Lock()
+    _devices.clear()
+
+
+on_fork(_forget)
+
+
+def cuda_device(index: int) -> CudaDevice:
+    """The card of that index, the same for all programs. Raises `DeviceError`."""
+    with _lock:
+        if index not in _devices:
+            _devices[index] = CudaDevice(index, default_cubins())
+        return _devices[index]

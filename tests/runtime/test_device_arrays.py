@@ -1,0 +1,303 @@
+"""Arrays that lie on a GPU go into a program and come out of it without copies: on the emulated
+GPU, whose memory stands for a card's, and on a card whose driver is a fake that does all late."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.runtime.fake_cuda import FakeDriver, install
+
+from verax.base import cuda_driver, dlpack
+from verax.base.errors import InputError, UnsupportedError
+from verax.base.settings import Settings
+from verax.compiler.artifacts.save import save
+from verax.compiler.artifacts.saved_program import SavedExecutable
+from verax.compiler.compile import compile as compile_graph
+from verax.compiler.executable import Executable
+from verax.ir.graph import Builder, Graph
+from verax.ir.operator import REGISTRY
+from verax.ir.types import TensorType
+from verax.runtime.gpu.arrays import DeviceArray
+from verax.runtime.gpu.code import unpacked
+from verax.runtime.gpu.cuda import cuda_device
+from verax.runtime.gpu.device import Device
+from verax.runtime.gpu.program import device_of
+
+EMULATED = "cuda-emulated"
+RANDOM = np.random.default_rng(393)
+
+
+class Tensor:
+    """Of a library that has arrays on a GPU: it exports them by DLPack, and nothing else. streams:
+    for which it exported. strides: in elements, where it does not lie densely."""
+
+    def __init__(
+        self, array: np.ndarray, device: Device, index: int = 0, kind: int = dlpack.CUDA
+    ) -> None:
+        self.array, self.device, self.kind = np.ascontiguousarray(array), device, (kind, index)
+        self.address = device.allocate(max(array.nbytes, 256))
+        if array.nbytes:
+            device.write(self.address, self.array)
+            device.synchronize()
+        self.streams: list[int] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.kind
+
+    def __dlpack__(self, *, stream: int, max_version: Any = None) -> Any:
+        self.streams.append(stream)
+        return dlpack.exported(self.address, self.array.shape, self.array.dtype, self.kind, self)
+
+    def on_host(self) -> np.ndarray:
+        array = np.empty_like(self.array)
+        self.device.read(array, self.address)
+        return array
+
+
+class Transposed(Tensor):
+    """One that does not lie densely, whose library makes dense copies."""
+
+    def __dlpack__(self, *, stream: int, max_version: Any = None) -> Any:
+        capsule = super().__dlpack__(stream=stream)
+        tensor = dlpack._tensor_of(capsule)
+        shape = self.array.shape[::-1]
+        for axis, size in enumerate(shape):
+            tensor.shape[axis] = size
+            tensor.strides[axis] = math.prod(shape[:axis])
+        return capsule
+
+    def copy(self) -> Tensor:
+        return Tensor(self.array.T, self.device)
+
+
+def network(rows: int | str = 5, checked: bool = False) -> Graph:
+    """Two inputs of different types, two outputs."""
+    b = Builder()
+    x = b.input("x", TensorType.parse(f"float32[{rows}, 3, 17]"))
+    i = b.input("i", TensorType.parse("int64[4]"))
+    y = b.add(REGISTRY["Softmax"](axis=2), [x])
+    z = b.add(REGISTRY["Gather"](axis=2), [y, i])
+    return b.graph([b.add(REGISTRY["Relu"](), [y]), z])
+
+
+def inputs_for(rows: int = 5, seed: int = 0) -> dict[str, np.ndarray]:
+    random = np.random.default_rng((394, rows, seed))
+    x = random.standard_normal((rows, 3, 17)).astype(np.float32)
+    return {"x": x, "i": random.integers(-17, 17, 4)}
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    yield
+    gc.collect()
+    cuda_driver.driver.cache_clear()
+
+
+@pytest.fixture(params=["emulated", "card"])
+def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """(device, compile): an emulated GPU, or a card of a fake driver."""
+    if request.param == "emulated":
+        return device_of(EMULATED), lambda g: compile_graph(g, Settings(target=EMULATED))
+    fake = FakeDriver(("NVIDIA H100", 9, 0))
+    install(monkeypatch, fake)
+
+    def on_card(graph: Graph) -> Executable:
+        emulated = compile_graph(graph, Settings(target=EMULATED))
+        emulated.run(inputs_for())
+        fake.emulate(unpacked(emulated.program.binary.object_code))
+        return compile_graph(graph, Settings(target="cuda"))
+
+    return cuda_device(0), on_card
+
+
+def expected(graph: Graph, inputs: dict[str, np.ndarray]) -> list[bytes]:
+    return [y.tobytes() for y in compile_graph(graph, Settings()).run(inputs).values()]
+
+
+def host_bytes(outputs: dict[str, Any]) -> list[bytes]:
+    assert all(type(y) is DeviceArray for y in outputs.values())
+    return [np.asarray(y).tobytes() for y in outputs.values()]
+
+
+@pytest.mark.parametrize("rows", [5, "n"])
+def test_what_lies_on_the_device_stays_there(build: Any, rows: int | str) -> None:
+    device, compile_on = build
+    graph = network(rows)
+    exe = compile_on(graph)
+    for seed in range(4):
+        arrays = inputs_for(5 if seed < 2 or rows == 5 else 7, seed)
+        tensors = {n: Tensor(a, device) for n, a in arrays.items()}
+        outputs = exe.run(tensors)
+        assert all(y.__dlpack_device__() == (dlpack.CUDA, 0) for y in outputs.values())
+        assert [y.shape for y in outputs.values()] == [t.shape for t in exe.run(arrays).values()]
+        assert host_bytes(outputs) == expected(graph, arrays)
+        assert all(t.streams == [device.own_stream] for t in tensors.values())
+        assert all(t.on_host().tobytes() == arrays[n].tobytes() for n, t in tensors.items())
+
+
+def test_no_byte_of_an_input_is_copied(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, compile_on = build
+    exe, arrays = compile_on(network()), inputs_for()
+    tensors = {n: Tensor(a, device) for n, a in arrays.items()}
+    exe.run(tensors)
+    copied: list[int] = []
+    read, write = type(device).read, type(device).write
+    monkeypatch.setattr(
+        type(device), "read", lambda d, a, at: (copied.append(a.nbytes), read(d, a, at))
+    )
+    monkeypatch.setattr(
+        type(device), "write", lambda d, at, a: (copied.append(a.nbytes), write(d, at, a))
+    )
+    outputs = exe.run(tensors)
+    assert copied == [4]  # whether a check failed
+    copied.clear()
+    exe.run({"x": tensors["x"], "i": arrays["i"]})
+    assert sorted(copied) == [4, 32]
+    monkeypatch.undo()
+    assert host_bytes(outputs) == expected(network(), arrays)
+
+
+def test_outputs_are_inputs_of_the_next_program(build: Any) -> None:
+    device, compile_on = build
+    exe, arrays = compile_on(network()), inputs_for()
+    (y, _) = exe.run({n: Tensor(a, device) for n, a in arrays.items()}).values()
+    outputs = exe.run({"x": y, "i": arrays["i"]})
+    first = np.frombuffer(expected(network(), arrays)[0], np.float32).reshape(5, 3, 17)
+    assert host_bytes(outputs) == expected(network(), {"x": first, "i": arrays["i"]})
+
+
+def test_addresses_may_differ_in_every_call(build: Any) -> None:
+    device, compile_on = build
+    exe, kept = compile_on(network()), []
+    for seed in range(5):
+        arrays = inputs_for(seed=seed)
+        if seed % 2:
+            assert [y.tobytes() for y in exe.run(arrays).values()] == expected(network(), arrays)
+        tensors = {n: Tensor(a, device) for n, a in arrays.items()}
+        kept.append((arrays, tensors, exe.run(tensors)))
+    for arrays, _, outputs in kept:
+        assert host_bytes(outputs) == expected(network(), arrays)
+
+
+def test_a_failed_check_is_told(build: Any) -> None:
+    device, compile_on = build
+    exe, arrays = compile_on(network()), inputs_for()
+    wrong = {**arrays, "i": np.array([0, 1, 17, 2])}
+    with pytest.raises(InputError, match="index"):
+        exe.run({n: Tensor(a, device) for n, a in wrong.items()})
+    outputs = exe.run({n: Tensor(a, device) for n, a in arrays.items()})
+    assert host_bytes(outputs) == expected(network(), arrays)
+
+
+def test_a_tensor_that_is_not_dense_is_copied_on_its_device(build: Any) -> None:
+    device, compile_on = build
+    exe, arrays = compile_on(network()), inputs_for()
+    x = Transposed(np.ascontiguousarray(arrays["x"].T), device)
+    assert host_bytes(exe.run({"x": x, "i": arrays["i"]})) == expected(network(), arrays)
+    x.copy = None  # type: ignore[method-assign,assignment]
+    del Transposed.copy
+    try:
+        object.__delattr__(x, "copy")
+        with pytest.raises(InputError, match="does not lie densely"):
+            exe.run({"x": x, "i": arrays["i"]})
+    finally:
+        Transposed.copy = lambda self: Tensor(self.array.T, self.device)  # type: ignore[method-assign]
+
+
+def test_memory_that_is_elsewhere_is_refused_in_words(build: Any) -> None:
+    device, compile_on = build
+    exe, arrays = compile_on(network()), inputs_for()
+    with pytest.raises(InputError, match="lies on cuda:1, and the program runs on cuda:0") as told:
+        exe.run({"x": Tensor(arrays["x"], device, index=1), "i": arrays["i"]})
+    assert "input 'x'" in told.value.place
+    short = Tensor(arrays["x"][:4], device)
+    for wrong in (short, Tensor(arrays["x"].astype(np.float64), device)):
+        with pytest.raises(InputError, match=r"the input|sizes|model takes"):
+            exe.run({"x": wrong, "i": arrays["i"]})
+    with pytest.raises(InputError, match="missing"):
+        exe.run({"x": Tensor(arrays["x"], device)})
+
+
+def test_a_card_s_tensor_is_no_memory_of_the_emulated_gpu() -> None:
+    exe, arrays = compile_graph(network(), Settings(target=EMULATED)), inputs_for()
+    x = Tensor(arrays["x"], device_of(EMULATED))
+    x.address = arrays["x"].ctypes.data  # as a card's: not the emulated GPU's
+    with pytest.raises(InputError, match="does not lie in the memory of a GPU emulated"):
+        exe.run({"x": x, "i": arrays["i"]})
+
+
+def test_a_saved_program_takes_them_too(tmp_path: Any) -> None:
+    for rows, runs in ((5, (5, 5)), ("n", (5, 7, 5))):
+        exe = compile_graph(network(rows), Settings(target=EMULATED))
+        exe.run(inputs_for())
+        if rows == "n":
+            save(exe, tmp_path / "a.vx", sizes={"n": 5})
+        else:
+            save(exe, tmp_path / "a.vx")
+        saved, device = SavedExecutable(tmp_path / "a.vx"), device_of(EMULATED)
+        for n in runs:
+            arrays = inputs_for(n)
+            outputs = saved.run({k: Tensor(a, device) for k, a in arrays.items()})
+            assert host_bytes(outputs) == expected(network(rows), arrays)
+            host = saved.run(arrays)
+            assert [y.tobytes() for y in host.values()] == expected(network(rows), arrays)
+
+
+def test_a_node_on_the_reference_runs_in_between() -> None:
+    """What no kernel takes is computed on the host; the outputs come back to the device. The plan
+    says what is copied: the node's input, and of its outputs the one of known size."""
+    b = Builder()
+    x = b.add(REGISTRY["Relu"](), [b.input("x", TensorType.parse("float32[3, 7]"))])
+    graph = b.graph([b.add(REGISTRY["Unique"](axis=1), [x])])
+    exe = compile_graph(graph, Settings(target=EMULATED))
+    assert exe.plan.on_reference and exe.plan.copied_bytes == 4 * 3 * 7 + 8 * 7
+    assert "nodes run on the reference (no kernel), for which 140 bytes are copied" in str(exe.plan)
+    assert compile_graph(graph, Settings()).plan.copied_bytes == 0
+    array = RANDOM.standard_normal((3, 7)).astype(np.float32)
+    outputs = exe.run({"x": Tensor(array, device_of(EMULATED))})
+    assert host_bytes(outputs) == expected(graph, {"x": array})
+    with pytest.raises(UnsupportedError, match="no kernel takes"):
+        compile_graph(graph, Settings(target=EMULATED, require_native=True))
+
+
+@given(
+    shape=st.lists(st.integers(0, 4), max_size=4),
+    dtype=st.sampled_from(
+        ["float32", "float16", "bool", "uint8", "int64", "bfloat16", "float8_e5m2", "complex64"]
+    ),
+)
+def test_exported_memory_is_read_back(shape: list[int], dtype: str) -> None:
+    kind = np.dtype(getattr(ml_dtypes, dtype, None) or dtype)
+    array = (np.arange(math.prod(shape)) % 2).astype(kind).reshape(shape)
+    device = device_of(EMULATED)
+    exported = DeviceArray.allocated(device, array.shape, kind)
+    if array.nbytes:
+        device.write(exported.address, array)
+    memory = dlpack.device_memory(exported, device.own_stream)
+    assert memory.shape == array.shape and memory.dtype == kind and memory.is_dense
+    assert memory.address == exported.address
+    assert np.asarray(exported).tobytes() == array.tobytes()
+
+
+def test_memory_lives_as_long_as_somebody_has_it() -> None:
+    device = device_of(EMULATED)
+    gc.collect()
+    before = len(device._memory)  # type: ignore[attr-defined]
+    array = DeviceArray.allocated(device, (3, 5), np.dtype(np.float32))
+    capsules = [array.__dlpack__(stream=7), array.__dlpack__()]
+    del array
+    gc.collect()
+    assert len(device._memory) == before + 1  # type: ignore[attr-defined]
+    capsules.pop()
+    assert len(device._memory) == before + 1  # type: ignore[attr-defined]
+    capsules.clear()
+    gc.collect()
+    assert len(device._memory) == before and not dlpack._exports  # type: ignore[attr-defined]
