@@ -9,4 +9,5 @@ from verax.compiler.kernels.gpu import (  # noqa: F401  (register the emitters)
     attention,
     packing,
     products,
+    winograd,
 )
