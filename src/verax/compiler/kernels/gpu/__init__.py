@@ -9,5 +9,6 @@ from verax.compiler.kernels.gpu import (  # noqa: F401  (register the emitters)
     attention,
     packing,
     products,
+    strassen,
     winograd,
 )
