@@ -12,7 +12,7 @@ from tests.compiler.kernels.gpu.emulation import Edit
 from tests.compiler.kernels.gpu.problems import Product, convolution, of_zeros, tile
 from tests.compiler.kernels.test_conv import make
 
-from verax.compiler.kernels.gpu.contraction import _PhaseTiles
+from verax.compiler.kernels.gpu.contraction import PhaseTiles
 from verax.compiler.kernels.gpu.staging import Staging
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import F32, I1
@@ -87,9 +87,9 @@ def test_a_pixel_that_is_not_there_must_not_be_stored(
 ) -> None:
     """Without the guard the last pixel of a tile's image is written by others, and what lies behind
     an image is the next one's."""
-    position = _PhaseTiles._position
+    position = PhaseTiles._position
 
-    def unguarded(self: _PhaseTiles, pixel: Any) -> Any:
+    def unguarded(self: PhaseTiles, pixel: Any) -> Any:
         total, self.total = self.total, 1 << 20
         try:
             places, _ = position(self, pixel)
@@ -98,7 +98,7 @@ def test_a_pixel_that_is_not_there_must_not_be_stored(
         return places, ir.Constant(I1, 1)
 
     problem = Product(37, 40, 21, seed=6).problem()
-    monkeypatch.setattr(_PhaseTiles, "_position", unguarded)
+    monkeypatch.setattr(PhaseTiles, "_position", unguarded)
     problem.before[0] = _with_room(problem.before[0])
     problem.result = _with_room(problem.result)
     assert problem.differs(schedule)

@@ -37,7 +37,11 @@ SCORE_ROWS, VALUE_ROWS = 4, 2
 
 @dataclasses.dataclass(frozen=True)
 class HeadSchedule(AttentionSchedule):
-    """`rows` queries of a head are a block's. Keys and values are packed in panels of 16."""
+    """`rows` queries of a head are a block's. Keys and values are packed in panels of 16.
+
+    A spec of open sizes has the schedule of the sizes there are now, and may be none that blocks
+    take: it then has `BY_ITEM`.
+    """
 
     rows: int = 8
     blocks: int = 1
@@ -52,14 +56,16 @@ class HeadSchedule(AttentionSchedule):
         return self.rows * LANES
 
     def scratch_elements(self, spec: AttentionSpec) -> Size:
-        """None: scores are in shared memory."""
-        return 0
+        """None where scores are in shared memory."""
+        return 0 if takes(spec) else BY_ITEM.scratch_elements(spec)
 
     def scratch_bytes(self, spec: AttentionSpec) -> Size:
-        return LANES
+        return LANES if takes(spec) else BY_ITEM.scratch_bytes(spec)
 
 
 ROWS = (16, 8, 4)
+BY_ITEM = AttentionSchedule(rows=4, blocks=1, tiles=1)
+"""Of the CPU's kernel, a thread for each item."""
 
 
 def pitch(keys: int) -> int:
@@ -137,6 +143,8 @@ def emit_attention(
     """By heads where that can be, else as on the CPU."""
     if not isinstance(schedule, HeadSchedule):
         return _CPU.emit(module, spec, schedule)
+    if not takes(spec):
+        return _CPU.emit(module, spec, BY_ITEM)
     return emit_heads(module, spec, schedule)
 
 

@@ -76,7 +76,7 @@ def emit_tiled(module: ModuleBuilder, spec: ConvSpec, schedule: TileSchedule) ->
     items: Size = 0
     weights: Size = 0
     for phase in phases:
-        one = _PhaseTiles(f, spec, schedule, phase, items, weights)
+        one = PhaseTiles(f, spec, schedule, phase, items, weights)
         one.emit(alone=len(phases) == 1)
         items += one.items
         weights += one.weights
@@ -85,7 +85,7 @@ def emit_tiled(module: ModuleBuilder, spec: ConvSpec, schedule: TileSchedule) ->
     return f.finish(items, spec.flops, 4 * (outputs + inputs + weights))
 
 
-class _PhaseTiles:
+class PhaseTiles:
     """The tiles of one phase. first_item, first_weight: how many are before them."""
 
     def __init__(
@@ -103,6 +103,7 @@ class _PhaseTiles:
         self.items: Size = math.prod(self.tiles)
         self.terms = Terms(spec, phase, self.n)
         self.panel = self.terms.count * LANES
+        self.panel_step = self.panel
         self.weights = spec.groups * filter_blocks(spec) * self.panel
 
     def emit(self, alone: bool) -> None:
@@ -115,7 +116,8 @@ class _PhaseTiles:
         item = f.iadd(f.begin, -self.first_item)
         return f.when(f.b.icmp_unsigned("<", f.i64(item), f.i64(self.items)))
 
-    def _emit_tile(self) -> None:
+    def locate(self) -> tuple[Int, Int]:
+        """Which tile this block's is, and this thread's row and column in the block."""
         f, n, spec, s = self.f, self.n, self.spec, self.schedule
         item = n.truncated(f.iadd(f.begin, -self.first_item))
         image, group, down, across = n.split(item, *map(n.of, self.tiles[1:]))
@@ -124,11 +126,17 @@ class _PhaseTiles:
         self.first_pixel = n.mul(down, s.pixels)
         self.group_index = group
         self.first_panel = n.mul(across, s.filters // LANES)
-        row, column = self._place_of_thread()
+        return self._place_of_thread()
+
+    def _emit_tile(self) -> None:
+        f, n, spec = self.f, self.n, self.spec
+        row, column = self.locate()
         outputs = self._outputs(row, column)
         sums = outputs.start()
         if self.terms.count != 0:
-            sums = self._emit_sums(row, column, sums)
+            first = sum(a * s for a, s in zip(self.phase.first, spec.x.space, strict=True))
+            of_x, of_weights = f.at(f.args[0], first), f.at(f.args[1], self.first_weight)
+            sums = self.emit_sums(row, column, sums, of_x, of_weights)
             outputs = self._outputs(*(n.anew(i) for i in (row, column)))
         outputs.finish(sums)
 
@@ -163,16 +171,23 @@ class _PhaseTiles:
 
     # --- sums
 
-    def _emit_sums(self, row: Int, column: Int, sums: list[ir.Value]) -> list[ir.Value]:
+    def emit_sums(
+        self,
+        row: Int,
+        column: Int,
+        sums: list[ir.Value],
+        of_x: ir.Value,
+        of_weights: ir.Value,
+    ) -> list[ir.Value]:
+        """`sums` of the thread at that place of the block, by pixel and chunk of filters, and all
+        terms. of_x, of_weights: where both tensors begin."""
         f, n, s = self.f, self.n, self.schedule
         by_chunk = chunks_are_aligned(self.spec.x, self.phase, self.terms.group)
         staging = Staging(f, s, self.terms, by_chunk)
         inputs = [self._input(i) for i in staging.row_indices()]
         panels = [self._panel(i) for i in staging.panel_indices()]
-        first = sum(a * s for a, s in zip(self.phase.first, self.spec.x.space, strict=True))
-        of_x, of_weights = f.at(f.args[0], first), f.at(f.args[1], self.first_weight)
         staging.place(inputs, panels, of_x, of_weights)
-        aligned = is_aligned(f, [f.args[0], f.args[1]] if by_chunk else [f.args[1]])
+        aligned = is_aligned(f, [of_x, of_weights] if by_chunk else [of_weights])
         for stage in range(s.stages - 1):
             self._copy(staging, stage * s.steps, stage * s.stage_bytes, aligned)
         rounds = -(-self.terms.steps // s.steps)
@@ -221,8 +236,8 @@ class _PhaseTiles:
         n, spec = self.n, self.spec
         blocks = n.of(filter_blocks(spec))
         here = n.minimum(n.add(self.first_panel, panel), n.sub(blocks, 1))
-        terms = [(n.add(n.mul(self.group_index, blocks), here), self.panel)]
-        counts: list[tuple[Size, Size]] = [(spec.groups * filter_blocks(spec), self.panel)]
+        terms = [(n.add(n.mul(self.group_index, blocks), here), self.panel_step)]
+        counts: list[tuple[Size, Size]] = [(spec.groups * filter_blocks(spec), self.panel_step)]
         if self.image is not None:
             terms += zip(self.image, spec.weight_strides, strict=True)
             images = (spec.batch, self.phase.count[0])

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.convolution.spec import ConvSpec
+from verax.compiler.kernels.gpu.finish import Channels
 from verax.compiler.kernels.gpu.index32 import Index32, Int
 from verax.compiler.kernels.gpu.staging import CHUNK, is_aligned, is_multiple
-from verax.compiler.kernels.layout import Strides
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.llvm.arith import LlvmArith
 from verax.compiler.kernels.llvm.builder import (
     ELEMENT_SIZES,
     FunctionBuilder,
@@ -26,7 +25,6 @@ from verax.compiler.kernels.llvm.builder import (
 )
 from verax.compiler.kernels.sizes import ceil_div, static_size
 from verax.compiler.kernels.target import LANES
-from verax.numerics.expr import evaluate
 
 CHUNKS = LANES // CHUNK
 MOST_UNROLLED = 256
@@ -166,12 +164,12 @@ class _Strip:
                 sums[c] = f.fma(value, weights[k], sums[c])
         return sums
 
-    def _at(self, strides: Strides, pointer: ir.Value, c: int, dtype: str) -> ir.Value:
+    def _channels(self, c: int) -> Channels:
+        """Those of the `c`-th output."""
         n = self.n
         position = [n.wide(i) for i in (*self.position[:2], n.add(self.position[2], c))]
-        start = n.wide(self.image), n.wide(self.block)
-        there = strides.at(self.f, pointer, *start, position, dtype=dtype)
-        return self.f.at(there, (self.within, strides.lane), dtype=dtype)
+        image, block = n.wide(self.image), n.wide(self.block)
+        return Channels(self.f, CHUNK, image, block, self.within, position)
 
     def _finish(self, sums: Sequence[ir.Value]) -> None:
         """Through the epilogue and to y, but for columns that the strip before has."""
@@ -189,27 +187,12 @@ class _Strip:
                     self._store(self._finished(total, c), c, aligned)
 
     def _finished(self, total: ir.Value, c: int) -> ir.Value:
-        f, epilogue = self.f, self.spec.epilogue
-        if epilogue is None:
-            return total
-        inputs = [total]
-        for operand, pointer in zip(
-            epilogue.operands, f.args[2 + self.spec.bias : -1], strict=True
-        ):
-            kind = operand.dtype
-            if operand.strides is None:
-                address = f.at(pointer, (self.n.wide(self.block), LANES), self.within, dtype=kind)
-                inputs.append(f.load(address, kind, CHUNK))
-                continue
-            address = self._at(operand.strides, pointer, c, kind)
-            is_one = operand.strides.lane == 0
-            value = f.broadcast(address, kind, CHUNK) if is_one else f.load(address, kind, CHUNK)
-            inputs.append(value)
-        return evaluate(epilogue.expr, LlvmArith(f, CHUNK), inputs)  # type: ignore[no-any-return]
+        operands = self.f.args[2 + self.spec.bias : -1]
+        return self._channels(c).finished(self.spec.epilogue, operands, total)
 
     def _store(self, value: ir.Value, c: int, aligned: ir.Value | None) -> None:
         f, kind = self.f, self.spec.types.y
-        address = self._at(self.spec.y, f.args[-1], c, kind)
+        address = self._channels(c).of_tensor(self.spec.y, f.args[-1], kind)
         if aligned is None:
             f.store(value, address)
             return

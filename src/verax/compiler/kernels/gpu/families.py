@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
-from verax.compiler.kernels.gpu import attention, loops, packing, pooling, products, reduce
+from verax.compiler.kernels.gpu import (
+    attention,
+    loops,
+    packing,
+    pooling,
+    products,
+    reduce,
+    strassen,
+    winograd,
+)
 
-FAMILIES = (attention, loops, packing, pooling, products, reduce)
+FAMILIES = (attention, loops, packing, pooling, products, reduce, strassen, winograd)
