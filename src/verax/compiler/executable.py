@@ -316,7 +316,6 @@ class Executable(StatefulExecutable):
 
         def program_for(arrays: Mapping[str, np.ndarray]) -> tuple[Program, SizedProgram | None]:
             bound = self._lookup(arrays)
-            bound.specialized.release_translation()
             return bound.specialized.program, bound.sized
 
         device = self.specializer.target.name, self.specializer.card

@@ -95,7 +95,6 @@ class GpuContext(ExecutionContext):
                 self._device.write(new, content)
                 self._release(name)
             self._memory[name], self._capacity[name] = new, nbytes
-            self._forget_launches()
         return self._memory[name]
 
     def _release(self, name: str) -> None:
