@@ -257,6 +257,9 @@ class FakeDriver(types.ModuleType):
     def _cuStreamSynchronize(self, stream: int) -> None:
         if stream not in self.streams:
             raise Failed(Code.CUDA_ERROR_INVALID_HANDLE)
+        for other, work in list(self.streams.items()):
+            if other != stream:  # a card does a part of it meanwhile
+                self._run(other, len(work) // 2)
         self._run(stream)
 
     def _cuEventCreate(self, flags: int) -> int:

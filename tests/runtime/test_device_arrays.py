@@ -3,8 +3,11 @@ GPU, whose memory stands for a card's, and on a card whose driver is a fake that
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import math
+import sys
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -111,7 +114,7 @@ def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> An
 
     def on_card(graph: Graph) -> Executable:
         emulated = compile_graph(graph, Settings(target=EMULATED))
-        emulated.run(inputs_for())
+        emulated.run({v: a for v, a in inputs_for().items() if v in graph.inputs})
         fake.emulate(unpacked(emulated.program.binary.object_code))
         return compile_graph(graph, Settings(target="cuda"))
 
@@ -185,6 +188,92 @@ def test_addresses_may_differ_in_every_call(build: Any) -> None:
         kept.append((arrays, tensors, exe.run(tensors)))
     for arrays, _, outputs in kept:
         assert host_bytes(outputs) == expected(network(), arrays)
+
+
+def test_memory_of_an_unknown_library_may_be_used_again_at_once(build: Any) -> None:
+    device, compile_on = build
+    exe = compile_on(relu_of_softmax())
+    for seed in range(3):
+        arrays = {"x": inputs_for(seed=seed)["x"]}
+        tensors = {n: Tensor(a, device) for n, a in arrays.items()}
+        outputs = exe.run(tensors)
+        for t in tensors.values():
+            ctypes.memset(t.address, 0x7F, t.array.nbytes)
+        assert host_bytes(outputs) == expected(relu_of_softmax(), arrays)
+
+
+@pytest.mark.parametrize("build", ["card"], indirect=True)
+def test_a_graph_is_told_of_addresses_that_changed_and_of_no_others(build: Any) -> None:
+    device, compile_on = build
+    fake, exe, counts = sys.modules["cuda.bindings.driver"], compile_on(relu_of_softmax()), []
+    arrays = {"x": inputs_for()["x"]}
+    tensors = {n: Tensor(a, device) for n, a in arrays.items()}
+    for inputs in (arrays, arrays, tensors, arrays, arrays, arrays):
+        fake.calls.clear()
+        exe.run(inputs)
+        counts.append(fake.calls.count("cuGraphExecKernelNodeSetParams"))
+    assert counts == [0, 0, 2, 2, 0, 0] and "cuGraphLaunch" in fake.calls
+
+
+def of_cupy(stream: int, monkeypatch: pytest.MonkeyPatch) -> type[Tensor]:
+    """A class of tensors that CuPy would have, whose current stream is `stream`."""
+    module = types.ModuleType("cupy")
+    current = types.SimpleNamespace(ptr=stream)
+    module.cuda = types.SimpleNamespace(get_current_stream=lambda: current)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    return type("ndarray", (Tensor,), {"__module__": "cupy"})
+
+
+@pytest.mark.parametrize("build", ["card"], indirect=True)
+def test_work_goes_into_the_caller_s_stream_and_nobody_waits(
+    build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs on the host's arrays and in two callers' streams share an arena, and wait for it."""
+    device, compile_on = build
+    fake, exe, kept = sys.modules["cuda.bindings.driver"], compile_on(relu_of_softmax()), []
+    with device.use():
+        streams = [int(cuda_driver.call("cuStreamCreate", 1)) for _ in range(2)]
+    for seed, stream in enumerate([0, 1, 0, None, 1, None, 0, 1]):
+        arrays = {"x": inputs_for(seed=seed)["x"]}
+        if stream is None:
+            (y,) = exe.run(arrays).values()
+            assert [y.tobytes()] == expected(relu_of_softmax(), arrays)
+            continue
+        kind = of_cupy(streams[stream], monkeypatch)
+        tensors = {n: kind(a, device) for n, a in arrays.items()}
+        fake.calls.clear()
+        kept.append((arrays, tensors, exe.run(tensors)))
+        assert all(t.streams == [streams[stream]] for t in tensors.values())
+        if seed:  # the first loads what it needs
+            assert not any("Memcpy" in name for name in fake.calls)
+            assert fake.calls.count("cuStreamSynchronize") == 1  # of the output's allocation
+    for arrays, _, outputs in reversed(kept):
+        assert host_bytes(outputs) == expected(relu_of_softmax(), arrays)
+
+
+@pytest.mark.parametrize("build", ["card"], indirect=True)
+def test_who_takes_an_output_in_another_stream_waits_for_it(
+    build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, compile_on = build
+    exe, arrays = compile_on(relu_of_softmax()), {"x": inputs_for()["x"]}
+    with device.use():
+        mine, other = (int(cuda_driver.call("cuStreamCreate", 1)) for _ in range(2))
+    kind = of_cupy(mine, monkeypatch)
+    exe.run({n: kind(a, device) for n, a in arrays.items()})
+    (y,) = exe.run({n: kind(a, device) for n, a in arrays.items()}).values()
+    memory = dlpack.device_memory(y, other)
+    content = np.empty(y.shape, y.dtype)
+    with device.use(other):
+        device.read(content, memory.address)
+    assert [content.tobytes()] == expected(relu_of_softmax(), arrays)
+
+
+def relu_of_softmax() -> Graph:
+    b = Builder()
+    x = b.input("x", TensorType.parse("float32[5, 3, 17]"))
+    y = b.add(REGISTRY["Softmax"](axis=2), [x])
+    return b.graph([b.add(REGISTRY["Softmax"](axis=1), [y])])
 
 
 def test_a_failed_check_is_told(build: Any) -> None:
@@ -301,3 +390,29 @@ def test_memory_lives_as_long_as_somebody_has_it() -> None:
     capsules.clear()
     gc.collect()
     assert len(device._memory) == before and not dlpack._exports  # type: ignore[attr-defined]
+
+
+def test_whoever_takes_a_capsule_frees_what_it_holds() -> None:
+    """NumPy is the consumer, of memory that says to be the host's."""
+
+    class Exporter:
+        array = np.arange(15, dtype=np.float32).reshape(3, 5)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return dlpack.CPU, 0
+
+        def __dlpack__(self, **_: Any) -> Any:
+            array = self.array
+            kind = self.__dlpack_device__()
+            return dlpack.exported(array.ctypes.data, array.shape, array.dtype, kind, self)
+
+    before = len(dlpack._exports)
+    taken = np.from_dlpack(Exporter())
+    assert np.array_equal(taken, Exporter.array) and len(dlpack._exports) == before + 1
+    view = taken[1:]
+    del taken
+    gc.collect()
+    assert len(dlpack._exports) == before + 1 and view[0, 0] == 5
+    del view
+    gc.collect()
+    assert len(dlpack._exports) == before

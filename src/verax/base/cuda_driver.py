@@ -115,10 +115,10 @@ class Card:
 def call(function: str, *arguments: Any, during: str = "") -> Any:
     """What a function of the driver gives: None, one value, or a tuple. during: in what, for the
     error. Raises `DeviceError` where it fails."""
-    code, *values = getattr(driver(), function)(*arguments)
-    if int(code):
-        fail(int(code), function, during)
-    return None if not values else values[0] if len(values) == 1 else tuple(values)
+    result = getattr(driver(), function)(*arguments)
+    if result[0]:
+        fail(int(result[0]), function, during)
+    return None if len(result) == 1 else result[1] if len(result) == 2 else result[1:]
 
 
 def fail(code: int, function: str, during: str = "") -> NoReturn:

@@ -54,10 +54,11 @@ if TYPE_CHECKING:
     from verax.records.certificate import Certificate
     from verax.records.profile import Profile
     from verax.records.trace import Trace
-    from verax.runtime.gpu.calls import any_on_device, run_on_device
+    from verax.runtime.gpu.calls import any_on_device, run_on_device, run_through_host
 else:
     any_on_device = deferred("verax.runtime.gpu.calls:any_on_device")
     run_on_device = deferred("verax.runtime.gpu.calls:run_on_device")
+    run_through_host = deferred("verax.runtime.gpu.calls:run_through_host")
     bind_caches = deferred("verax.compiler.caches:bind_caches")
     caches_grow = deferred("verax.compiler.plan.growing:grows")
     profile_of = deferred("verax.compiler.describe.step_times:profile_of")
@@ -297,7 +298,7 @@ class Executable(StatefulExecutable):
                     self._note_call(last, started)
                 names = self._output_names
                 return {names[0]: outputs[0]} if len(names) == 1 else dict(zip(names, outputs))
-        if self.specializer.target.gpu and not self._counts and any_on_device(inputs):
+        if self.specializer.target.gpu and any_on_device(inputs):
             return self._run_on_device(inputs)
         inputs = as_arrays(inputs)
         bound = self._lookup(inputs)
@@ -315,11 +316,12 @@ class Executable(StatefulExecutable):
 
         def program_for(arrays: Mapping[str, np.ndarray]) -> tuple[Program, SizedProgram | None]:
             bound = self._lookup(arrays)
-            bound.specialized.release_translation()
             return bound.specialized.program, bound.sized
 
-        maker = self.specializer
-        outputs = run_on_device(inputs, maker.target.name, maker.card, program_for, self._by_value)
+        device = self.specializer.target.name, self.specializer.card
+        if self._counts:
+            return run_through_host(inputs, *device, self._outputs_of)
+        outputs = run_on_device(inputs, *device, program_for, self._by_value)
         return dict(zip(self.graph.outputs, outputs))
 
     def _run_bound(self, inputs: Mapping[str, np.ndarray], bound: _Bound) -> dict[str, np.ndarray]:

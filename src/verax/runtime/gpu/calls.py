@@ -59,10 +59,27 @@ def run_on_device(
     program_for: the program for arrays of such types, which it checks; read: names of those whose
     content it reads, too. Raises `InputError` where inputs do not fit, and `DeviceError`.
     """
-    device = device_of(target, card)
-    stream = callers_stream(inputs.values())
-    arrays = {name: on_device(value, device, stream, name) for name, value in inputs.items()}
-    resident = DeviceInputs(device, arrays, stream, inputs)
+    resident = _resident(inputs, target, card)
     program, sized = program_for(resident.typed(read))
     outputs: list[DeviceArray] = program.run_on_device(resident, sized)
     return outputs
+
+
+def run_through_host(
+    inputs: Mapping[str, Any],
+    target: str,
+    card: int,
+    run: Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]],
+) -> dict[str, DeviceArray]:
+    """Outputs on the device, by name, of what runs on arrays of the host: for networks whose data
+    decide which program runs. Raises as `run`."""
+    resident = _resident(inputs, target, card)
+    outputs = run(resident.on_host()).items()
+    return {n: on_device(a, resident.device, resident.stream, n) for n, a in outputs}
+
+
+def _resident(inputs: Mapping[str, Any], target: str, card: int) -> DeviceInputs:
+    device = device_of(target, card)
+    stream = callers_stream(inputs.values())
+    arrays = {name: on_device(value, device, stream, name) for name, value in inputs.items()}
+    return DeviceInputs(device, arrays, stream, inputs)

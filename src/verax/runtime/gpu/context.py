@@ -8,6 +8,7 @@ import itertools
 import operator
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -94,7 +95,6 @@ class GpuContext(ExecutionContext):
                 self._device.write(new, content)
                 self._release(name)
             self._memory[name], self._capacity[name] = new, nbytes
-            self._forget_launches()
         return self._memory[name]
 
     def _release(self, name: str) -> None:
@@ -205,15 +205,13 @@ class GpuContext(ExecutionContext):
         with self._on(None):
             return super().run_in_place(arrays, reused)
 
-    @contextlib.contextmanager
-    def _on(self, stream: int | None) -> Iterator[None]:
+    def _on(self, stream: int | None) -> AbstractContextManager[None]:
         """Inside, work goes to a stream, behind what was asked of another before."""
         requested = self._device.own_stream if stream is None else stream
-        with self._device.use(requested):
-            if requested != self._stream:
-                self._device.order(self._stream, requested)
-                self._stream = requested
-            yield
+        if requested != self._stream:
+            self._device.order(self._stream, requested)
+            self._stream = requested
+        return self._device.use(requested)
 
     def run_on_device(
         self, addresses: Sequence[int], outputs: Sequence[int], stream: int | None

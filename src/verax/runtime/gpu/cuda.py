@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import threading
 import weakref
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -57,26 +56,13 @@ class CudaDevice:
 
     # --- streams
 
-    @contextlib.contextmanager
-    def use(self, stream: int | None = None) -> Iterator[None]:
+    def use(self, stream: int | None = None) -> _Use:
         """Inside, the card's context is this thread's, and work goes to that stream."""
-        outer = getattr(self._thread, "stream", None)
-        if outer is None:
-            call("cuCtxPushCurrent", self._context, during=self.name)
-        self._thread.stream = self.own_stream if stream is None else stream
-        if stream is None and outer is not None:
-            self._thread.stream = outer
-        try:
-            yield
-        finally:
-            self._thread.stream = outer
-            if outer is None:
-                with contextlib.suppress(DeviceError):  # it would hide what failed before
-                    call("cuCtxPopCurrent")
+        return _Use(self, stream)
 
-    @property
-    def _stream(self) -> int:
-        return int(self._thread.stream)
+    def _current(self) -> int | None:
+        """The stream of this thread inside of `use`."""
+        return getattr(self._thread, "stream", None)
 
     def order(self, before: int, after: int) -> None:
         """Work that is asked of the stream `after` from now on waits for all of `before`."""
@@ -90,8 +76,10 @@ class CudaDevice:
 
     def synchronize(self) -> None:
         """Wait until all work of the stream is done. Raises `DeviceError` where a kernel failed."""
-        with self.use():
-            call("cuStreamSynchronize", self._stream, during=self.name)
+        if (stream := self._current()) is None:
+            with self.use():
+                return self.synchronize()
+        call("cuStreamSynchronize", stream, during=self.name)
 
     # --- memory
 
@@ -104,8 +92,8 @@ class CudaDevice:
                 if error.code != OUT_OF_MEMORY:
                     raise
                 raise out_of_memory(nbytes, self.index, "values and weights") from error
-            call("cuMemsetD8Async", address, 0, nbytes, self._stream, during=self.name)
-            call("cuStreamSynchronize", self._stream, during=self.name)
+            self.zero(address, nbytes)
+            self.synchronize()
         return address
 
     def free(self, address: int) -> None:
@@ -115,21 +103,27 @@ class CudaDevice:
 
     def write(self, address: int, array: np.ndarray) -> None:
         """Copy a contiguous array to the card; the driver has read it when this returns."""
-        with self.use():
-            source = array.ctypes.data
-            call("cuMemcpyHtoDAsync", address, source, array.nbytes, self._stream, during=self.name)
+        if (stream := self._current()) is None:
+            with self.use():
+                return self.write(address, array)
+        source, nbytes = array.ctypes.data, array.nbytes
+        call("cuMemcpyHtoDAsync", address, source, nbytes, stream, during=self.name)
 
     def read(self, array: np.ndarray, address: int) -> None:
         """See `Device.read`."""
-        with self.use():
-            target = array.ctypes.data
-            call("cuMemcpyDtoHAsync", target, address, array.nbytes, self._stream, during=self.name)
-            call("cuStreamSynchronize", self._stream, during=self.name)
+        if (stream := self._current()) is None:
+            with self.use():
+                return self.read(array, address)
+        target, nbytes = array.ctypes.data, array.nbytes
+        call("cuMemcpyDtoHAsync", target, address, nbytes, stream, during=self.name)
+        call("cuStreamSynchronize", stream, during=self.name)
 
     def zero(self, address: int, nbytes: int) -> None:
         """Fill with zeros."""
-        with self.use():
-            call("cuMemsetD8Async", address, 0, nbytes, self._stream, during=self.name)
+        if (stream := self._current()) is None:
+            with self.use():
+                return self.zero(address, nbytes)
+        call("cuMemsetD8Async", address, 0, nbytes, stream, during=self.name)
 
     def owns(self, address: int, nbytes: int) -> bool:
         """Whoever says that memory lies on this card has it in the same context."""
@@ -191,25 +185,51 @@ class CudaDevice:
 
     def launch(self, sequence: LaunchSequence) -> None:
         """See `Device.launch`."""
-        with self.use():
-            if sequence.handle is None and sequence.runs and len(sequence.launches) >= GRAPH_FROM:
-                sequence.handle = _Graph(self, sequence.launches)
-                sequence.changed.clear()
-            sequence.runs += 1
-            if sequence.handle is not None:
-                sequence.handle.launch(sequence, self._stream)
-                return
-            for one in sequence.launches:
-                call(
-                    "cuLaunchKernel", one.kernel.handle,
-                    one.blocks, 1, 1, one.threads, 1, 1,
-                    one.shared, self._stream, ctypes.addressof(one.parameters), 0,
-                    during=self.name,
-                )  # fmt: skip
+        if (stream := self._current()) is None:
+            with self.use():
+                return self.launch(sequence)
+        if sequence.handle is None and sequence.runs and len(sequence.launches) >= GRAPH_FROM:
+            sequence.handle = _Graph(self, sequence.launches)
+            sequence.changed.clear()
+        sequence.runs += 1
+        if sequence.handle is not None:
+            sequence.handle.launch(sequence, stream)
+            return
+        for one in sequence.launches:
+            call(
+                "cuLaunchKernel", one.kernel.handle,
+                one.blocks, 1, 1, one.threads, 1, 1,
+                one.shared, stream, ctypes.addressof(one.parameters), 0,
+                during=self.name,
+            )  # fmt: skip
 
     def _later(self, owner: Any, function: str, handle: Any) -> None:
         """Call a function of the driver on `handle` when `owner` is gone."""
         weakref.finalize(owner, _release, self, function, handle).atexit = False
+
+
+class _Use:
+    """A `with` statement of `CudaDevice.use`; a class, as each call of a program has one."""
+
+    __slots__ = ("_device", "_outer", "_stream")
+
+    def __init__(self, device: CudaDevice, stream: int | None) -> None:
+        self._device, self._stream = device, stream
+
+    def __enter__(self) -> None:
+        device = self._device
+        self._outer = device._current()
+        stream = self._stream
+        if self._outer is None:
+            call("cuCtxPushCurrent", device._context, during=device.name)
+            stream = device.own_stream if stream is None else stream
+        device._thread.stream = self._outer if stream is None else stream
+
+    def __exit__(self, *_: object) -> None:
+        self._device._thread.stream = self._outer
+        if self._outer is None:
+            with contextlib.suppress(DeviceError):  # it would hide what failed before
+                call("cuCtxPopCurrent")
 
 
 class _KernelFunction:
