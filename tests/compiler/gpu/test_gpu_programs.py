@@ -26,6 +26,7 @@ from verax.ir.graph import Graph
 from verax.ir.operator import REGISTRY, Case
 from verax.runtime.gpu.code import unpacked
 from verax.runtime.gpu.emulated import VARIABLE
+from verax.runtime.gpu.launches import launches
 
 ORDERS = ("", "reversed", "late", "reversed,late")
 
@@ -126,3 +127,19 @@ def test_the_same_spec_gives_the_same_ptx() -> None:
         emit(module, step.spec, schedules(step.spec, target)[0])
         made.append(object_code(module))
     assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("architecture", ["sm_70", "sm_75", "sm_80"])
+def test_blocks_have_no_more_shared_memory_than_their_cards_give(architecture: str) -> None:
+    """64 KiB at compute capability 7.5, 99 KiB at least from 8.0 on (CUDA C++ Programming Guide,
+    "Compute Capabilities")."""
+    limit = (64 if architecture < "sm_80" else 99) << 10
+    rng, largest = np.random.default_rng(141), 0
+    for rows, terms, columns in ((3, 5, 7), (129, 70, 257), (2050, 300, 2100)):
+        arrays = rng.standard_normal((rows, terms)), rng.standard_normal((terms, columns))
+        x, w = (a.astype(np.float32) for a in arrays)
+        graph, _ = graph_of(Case(REGISTRY["MatMul"](), (x, w)), False)
+        lowered = lower(graph, Target.cuda(architecture), Settings(1, threads=1))
+        for steps in unpacked(lowered.binary.object_code).segments.values():
+            largest = max([largest, *(launch.shared for launch in launches(steps))])
+    assert 0 < largest <= limit

@@ -37,7 +37,7 @@ def _register(kind: type, dtypes: Sequence[str], as_convolution: Callable[[Any],
         conv = as_convolution(spec)
         if depthwise.takes(conv):
             return (depthwise.strip_schedule(conv),)
-        return (tile_schedule(conv),) if takes(conv) else elsewhere.schedules(spec, target)
+        return (tile_schedule(conv, target),) if takes(conv) else elsewhere.schedules(spec, target)
 
     def stages(spec: Any, target: Target) -> Sequence[Stage]:
         conv = as_convolution(spec)

@@ -26,6 +26,9 @@ SHARED_BYTES = 227 * 1024
 """Of a multiprocessor at compute capability 9.0."""
 SAFE_SHARED_BYTES = 99 * 1024
 """What a block may have of it wherever copies are asynchronous (8.6 and 8.9 have the least)."""
+BEFORE_8 = ("sm_70", "sm_75")
+LEAST_SHARED_BYTES = 64 * 1024
+"""What a block may have of it at compute capability 7.5."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,9 +136,9 @@ def tiles_of(spec: ConvSpec, phase: Phase, schedule: TileSchedule) -> tuple[Size
     return images, spec.groups, down, across
 
 
-def tile_schedule(spec: ConvSpec) -> TileSchedule:
+def tile_schedule(spec: ConvSpec, target: Target) -> TileSchedule:
     """A schedule by rule: the tile for which a model of an H100 needs the fewest cycles."""
-    return min(_fitting(), key=lambda tile: cycles(spec, tile))
+    return min(_fitting(target), key=lambda tile: cycles(spec, tile))
 
 
 def cycles(spec: ConvSpec, tile: TileSchedule) -> float:
@@ -174,9 +177,10 @@ def _cycles_of_a_term(tile: TileSchedule, blocks: int) -> float:
     )
 
 
-def _fitting() -> Iterator[TileSchedule]:
-    """Tiles whose stages fit the shared memory of every GPU of compute capability 8.0 or later."""
-    return (t for t in TILES if t.shared_bytes <= SAFE_SHARED_BYTES)
+def _fitting(target: Target) -> Iterator[TileSchedule]:
+    """Tiles whose stages fit the shared memory of every GPU that runs the target's code."""
+    available = LEAST_SHARED_BYTES if target.name in BEFORE_8 else SAFE_SHARED_BYTES
+    return (t for t in TILES if t.shared_bytes <= available)
 
 
 def _stages(spec: ConvSpec, target: Target) -> tuple[Stage, ...]:
