@@ -21,6 +21,7 @@ from verax.base.errors import InputError, ModelError
 from verax.base.memory import give_back
 from verax.compiler.executable import Executable
 from verax.compiling import compile
+from verax.generation.last_token import with_last_logits
 from verax.ir.deferred import DeferredGraph, deferred_from, release
 from verax.ir.dim import DimLike, maximum, symbol
 from verax.ir.dim_forms import substitute
@@ -254,6 +255,7 @@ class DecoderSignature:
                 place=", ".join((*pasts, *presents)),
             )
         mask = MASK if MASK in inputs else ""
+        graph = with_last_logits(graph, ids, logits)
         sizes = _sizes(graph, ids, mask, dict(zip(pasts, presents)))
         opened, positions = _specialized(graph, sizes), POSITIONS if POSITIONS in inputs else ""
         return DecoderSignature(graph, opened, sizes, ids, mask, positions, pasts, presents, logits)
