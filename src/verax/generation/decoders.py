@@ -103,14 +103,14 @@ class GrowingCache(Decoder):
 
     def __init__(
         self,
-        graph: Graph,
+        signature: DecoderSignature,
         first: Graph | None,
         options: CompilationOptions,
         pads: bool = True,
         in_place: bool = True,
     ) -> None:
         """in_place: whether caches are bound where they can be."""
-        self.signature = DecoderSignature.of(graph)
+        self.signature = signature
         self.vocabulary, self.lone = self.signature.vocabulary, self.signature.lone
         self.pads = pads and bool(self.signature.mask)
         self._exe: Executable = compile(self.signature.graph, options=options)
@@ -183,8 +183,8 @@ class GrowingCache(Decoder):
 class NoCache(Decoder):
     """A model without a past: it sees the whole sequence at each step."""
 
-    def __init__(self, graph: Graph, options: CompilationOptions) -> None:
-        self.signature = DecoderSignature.of(graph)
+    def __init__(self, signature: DecoderSignature, options: CompilationOptions) -> None:
+        self.signature = signature
         self.vocabulary, self.lone = self.signature.vocabulary, self.signature.lone
         self.pads = bool(self.signature.mask)
         self._exe = compile(self.signature.graph, options=options)

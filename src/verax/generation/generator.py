@@ -125,11 +125,11 @@ class Generator(OneLine):
             signature = DecoderSignature.of(read.main)
             limit = room or read.room
             if signature.has_room and read.first is None and not compilation.certify:
-                self.decoder = CacheInPlace(read.main, compilation, limit)
+                self.decoder = CacheInPlace(signature, compilation, limit)
             elif signature.pasts:
-                self.decoder = GrowingCache(read.main, read.first, compilation, read.pads)
+                self.decoder = GrowingCache(signature, read.first, compilation, read.pads)
             else:
-                self.decoder = NoCache(read.main, compilation)
+                self.decoder = NoCache(signature, compilation)
             self.decoder.room = limit
             self.stop = read.stop
         self._name = os.fspath(model) if isinstance(model, str | os.PathLike) else ""
