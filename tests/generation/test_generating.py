@@ -116,6 +116,13 @@ def test_log_probabilities_are_those_of_the_whole_sequence_at_once(
     assert generator.score(sequence) == expected
 
 
+def test_log_probabilities_are_had_after_further_steps(generator: Generator) -> None:
+    """They are computed when they are read, from what each token was chosen by."""
+    steps = list(generator.stream(PROMPTS, 5))
+    found = [list(row) for row in zip(*(s.log_probabilities for s in steps), strict=True)]
+    assert found == generator.generate(PROMPTS, 5).log_probabilities
+
+
 def test_without_a_past_the_tokens_are_the_same(folder: Path) -> None:
     whole = save(folder / "no_cache.onnx", WEIGHTS, past=False, cache=False)
     assert Generator(whole, **OPTIONS).generate(PROMPTS, 12).tokens == FIRST
