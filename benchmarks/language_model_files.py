@@ -20,9 +20,10 @@ SEED = 9
 VOCABULARY, HEAD = 32_000, 64
 CONFIG = {"vocab_size": VOCABULARY, "max_position_embeddings": 8_192, "tie_word_embeddings": False}
 CONFIG |= {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
-FOLDERS = {"int4": "int4", "int4-level0": "int4", "int8": "int8", "fp16": "fp16", "fp32": "fp32"}
+FOLDERS = {"int4": "int4", "int4-level1": "int4", "int8": "int8", "fp16": "fp16", "fp32": "fp32"}
 """Folder -> the builder's precision."""
-EXTRA = {"int4-level0": ["int4_accuracy_level=0"]}
+EXTRA = {"int4-level1": ["accuracy_level=1"]}
+"""At level 1 the data of products stay float32."""
 GGUF = {"int4": "Q4_0", "int8": "Q8_0", "fp16": "F16", "fp32": "F32"}
 """Folder -> llama.cpp's type of the same size."""
 
