@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,11 @@ def test_what_mixes_tokens_sees_them_all(middle: str) -> None:
     assert made.types["logits"].dims[1] == 1
     assert made.types["n"].dims[1] != 1
     np.testing.assert_array_equal(last, every[:, -1:])
+
+
+def test_bounds_of_sizes_stay() -> None:
+    graph = dataclasses.replace(tail(BY_TOKEN["a curve"]), bounds={"tokens": (1, 9)})
+    assert with_last_logits(graph, "input_ids", "logits").bounds == {"tokens": (1, 9)}
 
 
 def test_what_is_an_output_too_stays_whole() -> None:

@@ -7,6 +7,8 @@ attention. Each number is computed as before.
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from verax.ir.deferred import DeferredGraph, deferred_from, release
@@ -30,8 +32,8 @@ def with_last_logits(graph: Graph, ids: str, logits: str) -> Graph:
     """`graph` with logits [batch, 1, vocabulary] of the last token; the graph itself where its
     logits [batch, tokens, vocabulary] are not one row for each of the `ids` [batch, tokens]."""
     if isinstance(graph, DeferredGraph):
-        made = _rebuilt(graph.full_graph(), ids, logits)
-        if made is graph.full_graph():
+        rebuilt = _rebuilt(graph.full_graph(), ids, logits)
+        if rebuilt is graph.full_graph():
             return graph
 
         def make() -> Graph:
@@ -40,7 +42,7 @@ def with_last_logits(graph: Graph, ids: str, logits: str) -> Graph:
             return again
 
         release(graph)
-        return deferred_from(made, make)
+        return deferred_from(rebuilt, make)
     return _rebuilt(graph, ids, logits)
 
 
@@ -51,7 +53,7 @@ def _rebuilt(graph: Graph, ids: str, logits: str) -> Graph:
     selected = _of_each_token(graph, logits, tokens)
     if not selected:
         return graph
-    made = {v for node in selected for v in node.outputs}
+    results = {v for node in selected for v in node.outputs}
     builder = Builder(graph.name, reserved=graph.types)
     for value in graph.inputs:
         builder.input(value, graph.types[value])
@@ -62,18 +64,19 @@ def _rebuilt(graph: Graph, ids: str, logits: str) -> Graph:
 
     def of_last(value: str | None) -> str | None:
         """The last token of what is read from before."""
-        if value is None or value in made or not _has_tokens(graph.types[value], tokens):
+        if value is None or value in results or not _has_tokens(graph.types[value], tokens):
             return value
         if value not in last:
             last[value] = builder.fresh(f"{value}/last")
             builder.add_all(Gather(axis=AXIS), [value, index], [last[value]], last[value])
         return last[value]
 
-    chosen = set(map(id, selected))
+    by_token = set(map(id, selected))
     for node in graph.nodes:
-        inputs = tuple(map(of_last, node.inputs)) if id(node) in chosen else node.inputs
+        inputs = tuple(map(of_last, node.inputs)) if id(node) in by_token else node.inputs
         builder.add_all(node.op, inputs, node.outputs, node.name)
-    return builder.graph(graph.outputs, graph.updates, graph.initial)
+    result = builder.graph(graph.outputs, graph.updates, graph.initial)
+    return dataclasses.replace(result, bounds=graph.bounds) if graph.bounds else result
 
 
 def _has_tokens(type_: TensorType, tokens: object) -> bool:
@@ -83,7 +86,7 @@ def _has_tokens(type_: TensorType, tokens: object) -> bool:
 
 def _of_each_token(graph: Graph, logits: str, tokens: object) -> list[Node]:
     """Nodes, in no order, that treat each token alone and whose results nobody else reads."""
-    found: dict[int, Node] = {}
+    selected: dict[int, Node] = {}
     unread: set[int] = set()
     outputs = {*graph.outputs} - {logits}
     for node in reversed(graph.nodes):
@@ -93,9 +96,9 @@ def _of_each_token(graph: Graph, logits: str, tokens: object) -> list[Node]:
             continue
         if not readers and logits not in node.outputs:
             unread.add(id(node))
-        elif all(r in found for r in readers) and _is_by_token(graph, node, tokens):
-            found[id(node)] = node
-    return list(found.values())
+        elif all(r in selected for r in readers) and _is_by_token(graph, node, tokens):
+            selected[id(node)] = node
+    return list(selected.values())
 
 
 def _is_by_token(graph: Graph, node: Node, tokens: object) -> bool:
@@ -128,8 +131,8 @@ def _is_by_token(graph: Graph, node: Node, tokens: object) -> bool:
     ):
         shape = graph.constants.get(node.inputs[1] or "")
         return shape is not None and not op.allowzero and shape[AXIS] in (0, -1)
-    constants = graph.constant_inputs(node)[1:]
-    if any(c is None for c in constants):
+    constants = [c for c in graph.constant_inputs(node)[1:] if c is not None]
+    if len(constants) < len(node.inputs) - 1:
         return False
     if isinstance(op, Pad):
         return len(constants) == 1 and not constants[0][[AXIS, AXIS + first.rank]].any()
