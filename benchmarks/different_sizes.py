@@ -107,12 +107,11 @@ class _Blocks:
 
 def network(nodes: int, rows: str = str(ROWS)) -> Graph:
     """A network of at least so many nodes, [rows, width] to [rows, blocks] in some outputs."""
-    blocks, made = _Blocks(rows, nodes), []
+    blocks, joined = _Blocks(rows, nodes), []
     while len(blocks.b.nodes) < nodes:
-        made.append(blocks.block(len(made)))
-    joined = [
-        blocks.add("Concat", *made[i : i + JOINED], axis=1) for i in range(0, len(made), JOINED)
-    ]
+        first = JOINED * len(joined)
+        made = [blocks.block(first + i) for i in range(JOINED)]
+        joined.append(blocks.add("Concat", *made, axis=1))
     return blocks.b.graph(joined)
 
 

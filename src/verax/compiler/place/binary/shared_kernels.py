@@ -11,9 +11,10 @@ import dataclasses
 import functools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_type_hints
 
+from verax.compiler.kernels.convolution.pooling import PoolSpec
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.llvm import text as ir
@@ -22,7 +23,7 @@ from verax.compiler.kernels.llvm.thread_pool import i64
 from verax.compiler.kernels.loops.loop import LoopSpec, normalized
 from verax.compiler.kernels.products.gemm import GemmSpec, PackSpec
 from verax.compiler.kernels.reduce.running import RunningSpec
-from verax.compiler.kernels.reduce.spec import ReduceSpec
+from verax.compiler.kernels.reduce.spec import ReduceSpec, Stage
 from verax.compiler.kernels.registry import Schedule, Spec, with_known_sizes
 from verax.compiler.kernels.sizes import (
     Size,
@@ -36,14 +37,17 @@ from verax.compiler.place.binary.assembly import Assembly
 from verax.compiler.place.calls import KernelCall
 from verax.compiler.place.size_table import SizeTable
 from verax.compiler.place.storage import Buffer
-from verax.ir.assumptions import Assumptions, assumed_sizes, assuming
+from verax.ir.assumptions import Assumptions, assumed_sizes, assuming, assumptions
 from verax.ir.dim import Dim, evaluated, same
 from verax.ir.dim_forms import substitute as substitute_dims
-from verax.numerics.expr import Const, Expr, RunTime, nodes, substitute
+from verax.numerics.expr import Const, Expr, RunTime, TracingArith, nodes, substitute
 
+M = TracingArith()
 OWN_KERNELS = 256
 """The kernels with the most work that keep code of their own: as many as nearly all networks have
-(ResNet-50 has 70, the panel's largest 190), so that only programs of more are compiled so."""
+(ResNet-50 has 70), so that only programs of more are compiled so."""
+OWN_OPEN_KERNELS = 128
+"""As many of a program of open sizes, which take twice as long to make."""
 FEWEST_CALLERS = 2
 """Specs that are worth a kernel that reads sizes."""
 
@@ -63,12 +67,13 @@ class Shared:
 def shared_kernels(calls: Iterable[KernelCall], target: Target) -> dict[Key, Shared]:
     """What takes the place of the specs of some of these calls, by spec and schedule."""
     callers = Counter((call.spec, call.schedule) for call in calls)
-    if len(callers) <= OWN_KERNELS:
+    own = OWN_KERNELS if assumptions() is None else OWN_OPEN_KERNELS
+    if len(callers) <= own:
         return {}
     candidates = [key for key in callers if isinstance(key[0], _FAMILIES)]
     typical = assumed_sizes()
     candidates.sort(key=lambda key: -_work(with_sizes(key[0], typical)) * callers[key])
-    own = OWN_KERNELS - (len(callers) - len(candidates))
+    own -= len(callers) - len(candidates)
     groups: defaultdict[object, list[tuple[Key, tuple[Size, ...]]]] = defaultdict(list)
     for key in candidates[max(own, 0) :]:
         if all((dim.lowest() or 0) >= 1 for dim in dims_of(key[0])):
@@ -135,7 +140,7 @@ class CallSizes:
         return b.gep(self._array, [i64(self._starts[shared.sizes])], source_etype=I64)
 
 
-_FAMILIES = (LoopSpec, ReduceSpec, RunningSpec, GemmSpec, PackSpec, ConvSpec)
+_FAMILIES = (LoopSpec, ReduceSpec, RunningSpec, GemmSpec, PackSpec, ConvSpec, PoolSpec)
 """Kernels that read most of their sizes at run time."""
 
 
@@ -155,6 +160,8 @@ def _work(spec: Any) -> int:
         spec = spec.convolution()
     if isinstance(spec, ConvSpec):
         return int(spec.flops)
+    if isinstance(spec, PoolSpec):
+        return math.prod((spec.batch, spec.channels, *spec.output, *spec.kernel))  # type: ignore[return-value]
     if isinstance(spec, RunningSpec):
         return math.prod(spec.outer) * spec.length  # type: ignore[return-value]
     return int(spec.bytes) * (1 + spec.operations)
@@ -182,37 +189,55 @@ def _opened(data: Any, is_size: bool, sizes: list[Size]) -> Any:
         sizes.append(data)
         return entry(len(sizes) - 1)
     if isinstance(data, Expr):
-        return _opened_expression(data, sizes)
+        return _opened_expression(data, _length_in, sizes)
     if isinstance(data, tuple):
         return tuple([_opened(item, is_size, sizes) for item in data])
     if dataclasses.is_dataclass(data) and not isinstance(data, type):
         changed = {}
         for name, holds_sizes in _fields(type(data)):
             before = getattr(data, name)
-            after = _opened(before, holds_sizes, sizes)
+            if isinstance(data, Stage) and name == "finish" and before is not None:
+                after = _opened_expression(before, _length_of_mean, sizes)
+            else:
+                after = _opened(before, holds_sizes, sizes)
             if after is not before:
                 changed[name] = after
         return dataclasses.replace(data, **changed) if changed else data
     return data
 
 
-def _opened_expression(expr: Expr, sizes: list[Size]) -> Expr:
-    """Whole numbers of it may be lengths that a mean divides by."""
+def _opened_expression(
+    expr: Expr, length: Callable[[Const], int | None], sizes: list[Size]
+) -> Expr:
+    """With what is read for the constants that `length` takes for a number of elements, or for the
+    reciprocal of one, rounded once."""
     read: dict[Expr, Expr] = {}
     for node in nodes(expr):
-        if isinstance(node, RunTime) or _may_be_length(node):
-            sizes.append(node.value if isinstance(node, RunTime) else int(node.value))
-            read[node] = RunTime(entry(len(sizes) - 1), node.dtype)
+        found = length(node) if isinstance(node, Const) else None
+        if isinstance(node, RunTime) or found:
+            sizes.append(found or node.value)
+            symbol = entry(len(sizes) - 1)
+            read[node] = RunTime(symbol, node.dtype)
+            if found and node.value < 1:
+                quotient = M.div(M.const(1.0, "float64"), RunTime(symbol, "float64"))
+                is_wide = node.dtype == "float64"
+                read[node] = quotient if is_wide else M.convert(quotient, node.dtype)
     return substitute(expr, read) if read else expr
 
 
-def _may_be_length(node: Expr) -> bool:
-    return (
-        isinstance(node, Const)
-        and isinstance(node.value, float)
-        and 2 <= node.value < MAX_EXACT
-        and node.value.is_integer()
-    )
+def _length_in(node: Const) -> int | None:
+    """A whole number: a mean is a sum divided by one."""
+    if not isinstance(node.value, float) or not 2 <= node.value < MAX_EXACT:
+        return None
+    return int(node.value) if node.value.is_integer() else None
+
+
+def _length_of_mean(node: Const) -> int | None:
+    """Behind the sum of a row also the reciprocal of one."""
+    if node.dtype not in ("float32", "float64") or not 1 / MAX_EXACT < node.value < 1:
+        return _length_in(node)
+    length = round(1 / node.value)
+    return length if Const(1 / length, node.dtype) is node else None
 
 
 MAX_EXACT = 1 << 24
