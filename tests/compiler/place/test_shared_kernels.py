@@ -153,7 +153,7 @@ def doubled(rows: int, columns: int, stride: int) -> LoopSpec:
     return LoopSpec((rows, columns), (read,), (written,), (expr,))
 
 
-def shared(*specs: Spec) -> list[shared_kernels.Shared | None]:
+def shared(*specs: Spec) -> list[shared_kernels.SharedKernel | None]:
     found = shared_kernels.shared_kernels(
         [KernelCall(spec, None, (), "call") for spec in specs], Target.host()
     )

@@ -118,7 +118,9 @@ def _replaced(data: Any, replacement: Callable[[Dim], Size]) -> Any:
         return replacement(data)
     if isinstance(data, Expr):
         read: dict[Expr, Expr] = {
-            e: _number(replacement(e.value), e.dtype) for e in nodes(data) if isinstance(e, RunTime)
+            e: _expression_of(replacement(e.value), e.dtype)
+            for e in nodes(data)
+            if isinstance(e, RunTime)
         }
         return substitute(data, read) if read else data
     if isinstance(data, tuple):
@@ -132,7 +134,7 @@ def _replaced(data: Any, replacement: Callable[[Dim], Size]) -> Any:
     return data
 
 
-def _number(size: Size, dtype: str) -> Expr:
+def _expression_of(size: Size, dtype: str) -> Expr:
     return Const(size, dtype) if isinstance(size, int) else RunTime(size, dtype)
 
 

@@ -55,7 +55,7 @@ Key = tuple[Spec, Schedule]
 
 
 @dataclasses.dataclass(frozen=True)
-class Shared:
+class SharedKernel:
     """The spec of a kernel that reads sizes "d0", "d1", ..., its schedule, and what the sizes are
     in one call."""
 
@@ -64,7 +64,7 @@ class Shared:
     sizes: tuple[Size, ...]
 
 
-def shared_kernels(calls: Iterable[KernelCall], target: Target) -> dict[Key, Shared]:
+def shared_kernels(calls: Iterable[KernelCall], target: Target) -> dict[Key, SharedKernel]:
     """What takes the place of the specs of some of these calls, by spec and schedule."""
     callers = Counter((call.spec, call.schedule) for call in calls)
     own = OWN_KERNELS if assumptions() is None else OWN_OPEN_KERNELS
@@ -79,13 +79,13 @@ def shared_kernels(calls: Iterable[KernelCall], target: Target) -> dict[Key, Sha
         if all((dim.lowest() or 0) >= 1 for dim in dims_of(key[0])):
             skeleton, sizes = _skeleton(*key, target)
             groups[skeleton, _order(key[1])].append((key, sizes))
-    shared: dict[Key, Shared] = {}
+    shared: dict[Key, SharedKernel] = {}
     for (skeleton, _), members in groups.items():
         if len(members) >= FEWEST_CALLERS:
             with assuming(None):  # equal for all sizes, not for those there are now
                 spec, columns = _with_common_sizes(skeleton, [sizes for _, sizes in members])
             shared |= {
-                key: Shared(spec, members[0][0][1], tuple(sizes[i] for i in columns))
+                key: SharedKernel(spec, members[0][0][1], tuple(sizes[i] for i in columns))
                 for key, sizes in members
             }
     return shared
@@ -177,8 +177,8 @@ def _skeleton(spec: Any, schedule: Schedule, target: Target) -> tuple[Spec, tupl
     typical = assumed_sizes()
     assumed = {f"d{i}": evaluated(size, typical) for i, size in enumerate(sizes)}
     with assuming(Assumptions(assumed)):
-        settled = with_known_sizes(opened, target)
-    return settled, tuple(sizes)
+        resolved = with_known_sizes(opened, target)
+    return resolved, tuple(sizes)
 
 
 def _opened(data: Any, is_size: bool, sizes: list[Size]) -> Any:
@@ -213,12 +213,12 @@ def _opened_expression(
     reciprocal of one, rounded once."""
     read: dict[Expr, Expr] = {}
     for node in nodes(expr):
-        found = length(node) if isinstance(node, Const) else None
-        if isinstance(node, RunTime) or found:
-            sizes.append(found or node.value)
+        count = length(node) if isinstance(node, Const) else None
+        if isinstance(node, RunTime) or count:
+            sizes.append(count or node.value)
             symbol = entry(len(sizes) - 1)
             read[node] = RunTime(symbol, node.dtype)
-            if found and node.value < 1:
+            if count and node.value < 1:
                 quotient = M.div(M.const(1.0, "float64"), RunTime(symbol, "float64"))
                 is_wide = node.dtype == "float64"
                 read[node] = quotient if is_wide else M.convert(quotient, node.dtype)
@@ -263,36 +263,35 @@ def _with_common_sizes(
     multiple of one, or the product of two, is that: kernels look at whether strides fit."""
     read: list[int] = []
     sizes: dict[str, Size] = {}
-    known: dict[tuple[Size, ...], Size] = {}
+    expressions: dict[tuple[Size, ...], Size] = {}
     for i, column in enumerate(zip(*members)):
         if all(same(n, column[0]) for n in column) and isinstance(column[0], int):
             sizes[f"d{i}"] = column[0]
             continue
-        if column not in known:
-            product = _product(column, known)
+        if column not in expressions:
+            product = _product(column, expressions)
             if product is None:
                 product = entry(len(read))
                 read.append(i)
-            known[column] = product
-        sizes[f"d{i}"] = known[column]
+            expressions[column] = product
+        sizes[f"d{i}"] = expressions[column]
     return with_replaced_sizes(skeleton, sizes), tuple(read)
 
 
-def _product(column: Sequence[Size], known: Mapping[tuple[Size, ...], Size]) -> Size | None:
+def _product(column: Sequence[Size], expressions: Mapping[tuple[Size, ...], Size]) -> Size | None:
     """An earlier column times another one, or times a number; None where that is not `column`."""
-    for other, size in known.items():
-        quotients = _quotients(column, other)
+    for factor, size in expressions.items():
+        quotients = _quotients(column, factor)
         if quotients is None:
             continue
         if all(same(n, quotients[0]) for n in quotients) and isinstance(quotients[0], int):
             return size * quotients[0]
-        if quotients in known:
-            return size * known[quotients]
+        if quotients in expressions:
+            return size * expressions[quotients]
     return None
 
 
-def _quotients(column: Sequence[Size], other: Sequence[Size]) -> tuple[Size, ...] | None:
-    pairs = list(zip(column, other, strict=True))
-    if not all(same(n % m, 0) for n, m in pairs):
-        return None
-    return tuple(n // m for n, m in pairs)
+def _quotients(column: Sequence[Size], divisor: Sequence[Size]) -> tuple[Size, ...] | None:
+    quotients = tuple(n // m for n, m in zip(column, divisor, strict=True))
+    is_exact = all(same(q * m, n) for q, n, m in zip(quotients, column, divisor, strict=True))
+    return quotients if is_exact else None

@@ -355,7 +355,7 @@ def place_normalization(lowering: Lowering, group: Group, choice: Choice) -> Non
 
     if op.kind == "RMSNormalization":
         inverse: Expr = Input(inputs, dtype)
-        finish = inverse_of(M, wide_mean(M, inverse, whole(count)), epsilon)
+        finish = inverse_of(M, wide_mean(M, inverse, elements_value(count)), epsilon)
         stages: tuple[Stage, ...] = (Stage("squares", x, narrow(finish, dtype)),)
         statistics: tuple[Expr, ...] = ()
         result = M.mul(M.mul(x, inverse), scale)
@@ -404,16 +404,16 @@ def moments(
     near, deviations, mean_error = total, Input(inputs + 1, dtype), Input(inputs + 1, F64)
     squares, last = Input(inputs + 2, dtype), Input(inputs + 2, F64)
     deviation = M.sub(x, near)
-    variance = variance_of(M, wide_mean(M, squares, whole(count)), mean_error)
+    variance = variance_of(M, wide_mean(M, squares, elements_value(count)), mean_error)
     stages = (
-        Stage("sum", x, near_of(M, total, whole(elements_of_stage(count, NEAR))), NEAR),
-        Stage("sum", deviation, wide_mean(M, deviations, whole(count))),
+        Stage("sum", x, near_of(M, total, elements_value(elements_of_stage(count, NEAR))), NEAR),
+        Stage("sum", deviation, wide_mean(M, deviations, elements_value(count))),
         Stage("squares", deviation, finish(variance)),
     )
     return MomentStages(stages, x, near, mean_error, last)
 
 
-def whole(count: Size) -> int | Expr:
+def elements_value(count: Size) -> int | Expr:
     """A number of elements, or what reads it when the kernel runs."""
     return count if isinstance(count, int) else RunTime(count, F64)
 
