@@ -375,6 +375,7 @@ class _Segment:
         return self.b.gep(base, [offset], source_etype=I8)
 
     def _entry(self, index: int) -> ir.Value:
+        assert self.sizes is not None, "sizes are open only where there is a table"
         address = self.b.gep(self.sizes, [i64(index)], source_etype=I64)
         return self.b.load(address, typ=I64)
 

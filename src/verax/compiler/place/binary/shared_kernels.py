@@ -74,7 +74,8 @@ def shared_kernels(calls: Iterable[KernelCall], target: Target) -> dict[Key, Sha
     typical = assumed_sizes()
     candidates.sort(key=lambda key: -_work(with_sizes(key[0], typical)) * callers[key])
     own -= len(callers) - len(candidates)
-    groups: defaultdict[object, list[tuple[Key, tuple[Size, ...]]]] = defaultdict(list)
+    groups: defaultdict[tuple[Spec, object], list[tuple[Key, tuple[Size, ...]]]]
+    groups = defaultdict(list)
     for key in candidates[max(own, 0) :]:
         if all((dim.lowest() or 0) >= 1 for dim in dims_of(key[0])):
             skeleton, sizes = _skeleton(*key, target)
@@ -133,6 +134,7 @@ class CallSizes:
         if shared is None:
             return table
         if shared.sizes in self._blocks:
+            assert table is not None, "sizes are open only where there is a table"
             return b.gep(table, [i64(self._blocks[shared.sizes].offset)], source_etype=I8)
         if self._array is None:
             kind = ir.ArrayType(I64, len(self._sizes))
@@ -161,7 +163,8 @@ def _work(spec: Any) -> int:
     if isinstance(spec, ConvSpec):
         return int(spec.flops)
     if isinstance(spec, PoolSpec):
-        return math.prod((spec.batch, spec.channels, *spec.output, *spec.kernel))  # type: ignore[return-value]
+        outputs: int = math.prod((spec.batch, spec.channels, *spec.output))  # type: ignore[arg-type]
+        return outputs * math.prod(spec.kernel)
     if isinstance(spec, RunningSpec):
         return math.prod(spec.outer) * spec.length  # type: ignore[return-value]
     return int(spec.bytes) * (1 + spec.operations)
@@ -172,7 +175,8 @@ def _skeleton(spec: Any, schedule: Schedule, target: Target) -> tuple[Spec, tupl
     time, and these sizes. Zeros, ones and negative strides stay: they decide what kernels do."""
     sizes: list[Size] = []
     opened = _opened(normalized(spec) if isinstance(spec, LoopSpec) else spec, False, sizes)
-    if isinstance(opened, GemmSpec) and getattr(schedule, "spare", 0):
+    has_spare = isinstance(schedule, ConvSchedule) and schedule.spare > 0
+    if isinstance(opened, GemmSpec) and has_spare and isinstance(spec.n, int):
         opened = dataclasses.replace(opened, n=spec.n)  # whose last lanes are not computed
     typical = assumed_sizes()
     assumed = {f"d{i}": evaluated(size, typical) for i, size in enumerate(sizes)}
@@ -213,12 +217,14 @@ def _opened_expression(
     reciprocal of one, rounded once."""
     read: dict[Expr, Expr] = {}
     for node in nodes(expr):
-        count = length(node) if isinstance(node, Const) else None
-        if isinstance(node, RunTime) or count:
-            sizes.append(count or node.value)
+        if isinstance(node, RunTime):
+            sizes.append(node.value)
+            read[node] = RunTime(entry(len(sizes) - 1), node.dtype)
+        elif isinstance(node, Const) and (count := length(node)):
+            sizes.append(count)
             symbol = entry(len(sizes) - 1)
             read[node] = RunTime(symbol, node.dtype)
-            if count and node.value < 1:
+            if node.value < 1:
                 quotient = M.div(M.const(1.0, "float64"), RunTime(symbol, "float64"))
                 is_wide = node.dtype == "float64"
                 read[node] = quotient if is_wide else M.convert(quotient, node.dtype)
