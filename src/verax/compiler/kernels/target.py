@@ -8,6 +8,7 @@ that exist. So the generators are the same everywhere and so are the bits; only 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 
 from verax.base.errors import UsageError
@@ -116,7 +117,7 @@ class Target:
     def triple(self) -> str:
         """As LLVM spells it: the one that LLVM itself was built for, if it is of this kind of
         processor. Asking for it loads LLVM, which a program from the cache does not need."""
-        triple: str = llvm.get_default_triple()
+        triple = _default_triple()
         if self.name == "neon":
             alike = triple.startswith(("aarch64", "arm64"))
             return triple if alike else "aarch64-unknown-linux-gnu"
@@ -143,6 +144,13 @@ class Target:
         return llvm.Target.from_triple(self.triple).create_target_machine(
             cpu=self.cpu, features=self.features, opt=self.effort, reloc="pic", codemodel="default"
         )
+
+
+@functools.cache
+def _default_triple() -> str:
+    """Of LLVM itself, which is asked once: every call of a kernel wants to know."""
+    triple: str = llvm.get_default_triple()
+    return triple
 
 
 def _features(name: str) -> str:

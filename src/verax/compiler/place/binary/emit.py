@@ -25,6 +25,7 @@ from verax.compiler.kernels.sizes import Size, index_of, static_size
 from verax.compiler.place.binary.assembly import Assembly
 from verax.compiler.place.binary.chunk_loop import emit_chunk_loop
 from verax.compiler.place.binary.counted import open_sizes_of
+from verax.compiler.place.binary.shared_kernels import CallSizes
 from verax.compiler.place.binary.weight_layout import pack_weights, place_weights
 from verax.compiler.place.calls import (
     BranchCall,
@@ -100,20 +101,21 @@ def _built(
 ) -> tuple[ProgramBinary, dict[int, Kernel]]:
     write_borders(lowering, _lifetimes(lowering.calls.steps), _times(lowering.calls.steps))
     steps = lowering.calls.steps
+    table, module = lowering.calls.sizes, assembly.module
+    sizes = CallSizes(kernel_calls(steps), lowering.target, table)
     kernels = {
-        i: assembly.kernel(step.spec, step.schedule)
+        i: sizes.kernel(assembly, step)
         for i, step in enumerate(steps)
         if isinstance(step, KernelCall)
     }
     inner = {
-        id(call): assembly.kernel(call.spec, call.schedule)
+        id(call): sizes.kernel(assembly, call)
         for step in steps
         if isinstance(step, BranchCall | LoopCall | RepeatCall)
         for call in kernel_calls([step])
     }
     inner |= {id(steps[i]): kernel for i, kernel in kernels.items()}
     lifetimes = _lifetimes(steps)
-    table = lowering.calls.sizes
     if table is None:
         arena_bytes = plan_arena(lifetimes, start=lowering.calls.status_bytes)
     else:
@@ -125,7 +127,7 @@ def _built(
     functions: list[ir.Function] = []
     run: list[Native] = []
     counted: list[CountedSize] = []
-    module, pool = assembly.module, None
+    pool = None
     if threads > 1:
         assembly.common(emit_thread_pool)
         pool = module.intrinsic(POOL_RUN, VOID, POOL_RUN_ARGS)
@@ -134,7 +136,7 @@ def _built(
         if run:
             name = f"segment_{len(schedule)}"
             slot = CTX_ARRAYS + len(lowering.values.io)
-            functions.append(_Segment(module, name, run, inner, pool, table, slot).emit())
+            functions.append(_Segment(module, name, run, inner, sizes, pool, table, slot).emit())
             schedule.append(Segment(name))
             run.clear()
 
@@ -309,13 +311,16 @@ class _Segment:
         name: str,
         steps: Sequence[Native],
         kernels: Mapping[int, Kernel],
+        call_sizes: CallSizes,
         pool: ir.Function | None,
         table: SizeTable | None,
         table_slot: int,
     ) -> None:
-        """table: of a program of open sizes, whose address is in the context at `table_slot`."""
+        """call_sizes: of kernels that calls share; table: of a program of open sizes, whose
+        address is in the context at `table_slot`."""
         self.table, self.table_slot = table, table_slot
         self.module, self.steps, self.kernels, self.pool = module, steps, kernels, pool
+        self.call_sizes = call_sizes
         self.fn = module.function(name, VOID, [PTR])
         self.b = ir.IRBuilder(self.fn.append_basic_block("entry"))
         self.bases: dict[int, ir.Value] = {}
@@ -329,8 +334,7 @@ class _Segment:
             self._base(buffer)
         for flag in _flags(self.steps):
             self._base(flag.buffer)
-        if self.table is not None:
-            self.sizes = self._slot(self.table_slot)
+        self.sizes = None if self.table is None else self._slot(self.table_slot)
         self.workers = self._slot(CTX_POOL) if self.pool else None
         mode = enter_default_mode(self.module, self.b)
         for step in self.steps:
@@ -371,6 +375,7 @@ class _Segment:
         return self.b.gep(base, [offset], source_etype=I8)
 
     def _entry(self, index: int) -> ir.Value:
+        assert self.sizes is not None, "sizes are open only where there is a table"
         address = self.b.gep(self.sizes, [i64(index)], source_etype=I64)
         return self.b.load(address, typ=I64)
 
@@ -395,9 +400,10 @@ class _Segment:
         for i, pointer in enumerate(call.args):
             slot = b.gep(self.pointers, [i64(i)], source_etype=PTR)
             b.store(self._address(pointer), slot)
-        if self.table is not None:
+        sizes = self.call_sizes.address(self.module, b, call, self.sizes)
+        if sizes is not None:
             slot = b.gep(self.pointers, [i64(len(call.args))], source_etype=PTR)
-            b.store(self.sizes, slot)
+            b.store(sizes, slot)
         target = self.module.intrinsic(kernel.name, VOID, KERNEL_TYPE.args)
         with contextlib.ExitStack() as inside:
             for elements in call.elements:
