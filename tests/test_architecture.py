@@ -136,7 +136,7 @@ ALLOWED: dict[str, set[str]] = {
     "gating": {"api", "compiling", "frontends.model", "judge", "records", "ir", "base"},
     "recording": {"api", "compiling", "loading", "runners", "ir", "base"},
     "generation": {
-        *("compiling", "compiler.executable", "loading", "frontends.model", "ir", "base"),
+        *("compiling", "compiler.executable", "loading", "frontends.model", "ops", "ir", "base"),
     },
     "tuning": {"api", "compiling", "compiler", "judge.inputs", "records", "ir", "base"},
     "exchanged": {"compiler", "judge", "runners", "reference", "records", "ir", "base"},

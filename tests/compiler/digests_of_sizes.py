@@ -51,6 +51,30 @@ def of_images(settings: Settings) -> Iterator[Mapping[str, np.ndarray]]:
     assert exe._open.programs
 
 
+def sequences() -> Graph:
+    """A recurrent layer, normalizations over an open axis, and a product of two open factors."""
+    rng = np.random.default_rng(56)
+    b = Builder("sequences")
+    x = b.input("x", TensorType(DType.float32, (symbol("t"), symbol("n"), 8)))
+
+    def constant(*shape: int) -> str:
+        return b.constant(rng.standard_normal(shape).astype(np.float32))
+
+    lstm = REGISTRY["LSTM"](hidden_size=11, direction="reverse")
+    y = b.add(lstm, [x, constant(1, 44, 8), constant(1, 44, 11), constant(1, 88)])
+    y = b.add(REGISTRY["Transpose"](perm=(2, 1, 3, 0)), [y])  # [n, 1, 11, t]
+    y = b.add(REGISTRY["InstanceNormalization"](), [y, constant(1), constant(1)])
+    y = b.add(REGISTRY["LayerNormalization"](), [y, constant(1)])
+    return b.graph([y, b.add(REGISTRY["Einsum"](equation="nhit,nhjt->nhij"), [y, y])])
+
+
+def of_sequences(settings: Settings) -> Iterator[Mapping[str, np.ndarray]]:
+    rng, exe = np.random.default_rng(57), compile(sequences(), settings)
+    for t, n in ((6, 2), (90, 3), (19, 5)):
+        yield exe.run({"x": rng.standard_normal((t, n, 8)).astype(np.float32)})
+    assert exe._open.programs
+
+
 def of_detector(settings: Settings) -> Iterator[Mapping[str, np.ndarray]]:
     rng, exe = np.random.default_rng(53), compile(load_onnx(detector()).graph, settings)
     for h, w in ((64, 97), (75, 81)):
@@ -84,6 +108,7 @@ def of_bound_caches(settings: Settings) -> Iterator[Mapping[str, np.ndarray]]:
 
 CASES = {
     "images": of_images,
+    "sequences": of_sequences,
     "detector": of_detector,
     "growing caches": of_growing_caches,
     "bound caches": of_bound_caches,

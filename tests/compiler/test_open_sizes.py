@@ -239,6 +239,54 @@ def test_attention_over_open_keys_has_its_bits() -> None:
 # --- executables
 
 
+@pytest.mark.parametrize("kind", ["InstanceNormalization", "GroupNormalization", "Softmax"])
+@pytest.mark.parametrize("channels", [6, 32])
+def test_normalizations_over_open_images_have_their_bits(kind: str, channels: int) -> None:
+    """The number of elements that a mean is of is read, and so is which of them a first guess of
+    it is taken from."""
+    b, rng = Builder(kind), np.random.default_rng(88)
+    x = b.input("x", TensorType.parse(f"float32[n, {channels}, h, w]"))
+    weights = rng.standard_normal((channels, channels, 3, 3)).astype(np.float32)
+    y = b.add(REGISTRY["Conv"](kernel_shape=(3, 3)), [x, b.constant(weights)])
+    scales = [b.constant(rng.standard_normal(channels).astype(np.float32)) for _ in range(2)]
+    fields = {"GroupNormalization": {"num_groups": 2}, "Softmax": {"axis": 3}}.get(kind, {})
+    y = b.add(REGISTRY[kind](**fields), [y, *([] if kind == "Softmax" else scales)])
+    graph = b.graph([b.add(REGISTRY["Relu"](), [y])])
+    options = Settings(1, threads=1, quick=True)
+    program = opened(graph, {"n": 2, "h": 14, "w": 11}, options)
+    assert program is not None
+    for h, w in ((5, 7), (31, 4), (14, 11), (23, 40)):
+        sizes = {"n": 3, "h": h, "w": w}
+        inputs = {"x": rows(h, 3, channels, h, w)}
+        assert_as_alone(graph, program, sizes, inputs, options)
+
+
+@pytest.mark.parametrize("kind", ["LayerNormalization", "RMSNormalization"])
+def test_normalizations_over_open_rows_have_their_bits(kind: str) -> None:
+    b = Builder(kind)
+    x = b.input("x", TensorType.parse("float32[n, t]"))
+    scale = b.constant(np.array([1.75], np.float32))
+    graph = b.graph([b.add(REGISTRY[kind](), [x, scale])])
+    options = Settings(1, threads=1, quick=True)
+    program = opened(graph, {"n": 2, "t": 90}, options)
+    assert program is not None
+    for t in (3, 16, 81, 96, 97, 1000):
+        assert_as_alone(graph, program, {"n": 5, "t": t}, {"x": rows(t, 5, t)}, options)
+
+
+def test_a_product_of_two_open_factors_is_one_program() -> None:
+    b = Builder("attention")
+    x = b.input("x", TensorType.parse("float32[n, 4, t, 8]"))
+    y = b.add(REGISTRY["Relu"](), [x])
+    graph = b.graph([b.add(REGISTRY["Einsum"](equation="bhid,bhjd->bhij"), [x, y])])
+    options = Settings(1, threads=1, quick=True)
+    program = opened(graph, {"n": 2, "t": 25}, options)
+    assert program is not None
+    for n, t in ((3, 19), (2, 70), (5, 33)):
+        inputs = {"x": rows(t, n, 4, t, 8)}
+        assert_as_alone(graph, program, {"n": n, "t": t}, inputs, options)
+
+
 def joined() -> Graph:
     """Two inputs that are joined along their rows, whose columns have to agree."""
     b = Builder("joined")

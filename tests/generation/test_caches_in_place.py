@@ -17,7 +17,7 @@ from verax.base.errors import InputError, UsageError
 from verax.generation import Generator
 from verax.generation import caches_in_place as in_place
 from verax.generation.caches_in_place import CacheInPlace
-from verax.generation.decoders import Decoder, GrowingCache
+from verax.generation.decoders import Decoder, DecoderSignature, GrowingCache
 from verax.generation.folders import networks
 
 OPTIONS = CompilationOptions(opt_level=2, threads=1, cache=False, background=False)
@@ -41,7 +41,9 @@ def generator(path: Path) -> Generator:
 @pytest.fixture(scope="module")
 def unbound(path: Path) -> Generator:
     generator = Generator(path, options=OPTIONS, room=48)
-    generator.decoder = GrowingCache(networks(path).main, None, OPTIONS, pads=False)
+    generator.decoder = GrowingCache(
+        DecoderSignature.of(networks(path).main), None, OPTIONS, pads=False
+    )
     return generator
 
 
@@ -94,7 +96,7 @@ def test_the_room_grows_by_doubling(
     path: Path, unbound: Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(in_place, "SMALLEST_ROOM", 8)
-    decoder = CacheInPlace(networks(path).main, OPTIONS, None)
+    decoder = CacheInPlace(DecoderSignature.of(networks(path).main), OPTIONS, None)
     counts = (5, 1, 1, 1, 1, 4, 1, 5, 1)
     pairs = zip(steps(decoder, counts), steps(unbound.decoder, counts), strict=True)
     assert all(a.tobytes() == b.tobytes() for a, b in pairs)

@@ -18,7 +18,7 @@ from verax.base.processor import NAMES
 from verax.compiler.growing_executable import GrowingExecutable
 from verax.compiler.kernels.target import Target
 from verax.generation import Generator
-from verax.generation.decoders import GrowingCache
+from verax.generation.decoders import DecoderSignature, GrowingCache
 from verax.generation.sampling import log_probability
 
 from .decoder_models import PLACES, VOCABULARY, Weights, save, save_genai_config, save_merged
@@ -71,8 +71,8 @@ def test_a_growing_cache_is_written_in_place_with_the_bits_of_one_handed_on(
     """Two sequences of different lengths, then a further batch that takes turns with them."""
     model = verax.load(folder / "past.onnx")
     options = CompilationOptions(opt_level=2, threads=1, background=False)
-    handed_on = GrowingCache(model.graph, None, options, in_place=False)
-    bound = GrowingCache(model.graph, None, options)
+    handed_on = GrowingCache(DecoderSignature.of(model.graph), None, options, in_place=False)
+    bound = GrowingCache(DecoderSignature.of(model.graph), None, options)
     random, places = np.random.default_rng(6), []
     contexts = {(d, b): d.begin(b) for d in (handed_on, bound) for b in (2, 3)}
     for batch, count in ((2, 1), (2, 4), (3, 1), (2, 1), (3, 6), (3, 1), (2, 1), (2, 1), (2, 1)):
@@ -114,6 +114,13 @@ def test_log_probabilities_are_those_of_the_whole_sequence_at_once(
     expected = [log_probability(logits[0, i], t) for i, t in enumerate(sequence[1:])]
     assert found.log_probabilities[0] == expected[-12:]
     assert generator.score(sequence) == expected
+
+
+def test_log_probabilities_are_had_after_further_steps(generator: Generator) -> None:
+    """They are computed when they are read, from what each token was chosen by."""
+    steps = list(generator.stream(PROMPTS, 5))
+    found = [list(row) for row in zip(*(s.log_probabilities for s in steps), strict=True)]
+    assert found == generator.generate(PROMPTS, 5).log_probabilities
 
 
 def test_without_a_past_the_tokens_are_the_same(folder: Path) -> None:

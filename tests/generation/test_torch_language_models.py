@@ -42,8 +42,26 @@ def test_64_tokens_are_pytorchs_of_all_models(name: str) -> None:
     same_tokens(name)
 
 
-def same_tokens(name: str) -> None:
-    net = language_model(name)
+@pytest.mark.parametrize("bits", [8, 4])
+def test_64_tokens_of_quantized_weights_are_pytorchs(bits: int) -> None:
+    same_tokens("gpt2", bits)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in MODELS if n != "gpt2"])
+@pytest.mark.parametrize("bits", [8, 4])
+def test_64_tokens_of_quantized_weights_are_pytorchs_of_all_models(name: str, bits: int) -> None:
+    same_tokens(name, bits)
+
+
+def same_tokens(name: str, bits: int = 32) -> None:
+    """Tokens are those of PyTorch with the same weights, in float32 or in so many bits."""
+    net = plain = language_model(name)
+    if bits != 32:
+        pytest.importorskip("torchao")
+        from .quantized_language_models import quantized
+
+        net = quantized(plain, bits)
     expected = [likeliest(net, p) for p in PROMPTS]
     assert len(set(expected[0])) > 1  # not one token again and again
     generator = Generator(net, room=80, chunk=4, threads=1, cache=False)
@@ -52,6 +70,8 @@ def same_tokens(name: str) -> None:
     (exe,) = generator.decoder.programs
     made = len(exe._programs) + len(exe._open.programs)
     assert made == 2  # for chunks, and for one token
+    if bits != 32 and "million" in name:  # smaller weights are read from a cache, as floats
+        assert 2 * exe.plan.weight_bytes < sum(p.numel() for p in plain.parameters()) * 4
 
 
 def test_batches_share_no_cache() -> None:

@@ -17,7 +17,6 @@ from verax.base.errors import InputError
 from verax.compiler.executable import Executable
 from verax.compiling import compile
 from verax.generation.decoders import Context, Decoder, DecoderSignature, last_logits
-from verax.ir.graph import Graph
 
 SMALLEST_ROOM = 512
 """Of a cache; larger ones are so many times a power of two, so that few programs serve all."""
@@ -29,9 +28,11 @@ class CacheInPlace(Decoder):
 
     pads = False
 
-    def __init__(self, graph: Graph, options: CompilationOptions, room: int | None) -> None:
+    def __init__(
+        self, signature: DecoderSignature, options: CompilationOptions, room: int | None
+    ) -> None:
         """room: the largest; None where nothing limits it."""
-        self.signature = DecoderSignature.of(graph)
+        self.signature = signature
         self.vocabulary, self.lone = self.signature.vocabulary, self.signature.lone
         self.room = room
         self._options = options

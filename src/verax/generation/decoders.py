@@ -21,6 +21,7 @@ from verax.base.errors import InputError, ModelError
 from verax.base.memory import give_back
 from verax.compiler.executable import Executable
 from verax.compiling import compile
+from verax.generation.last_token import with_last_logits
 from verax.ir.deferred import DeferredGraph, deferred_from, release
 from verax.ir.dim import DimLike, maximum, symbol
 from verax.ir.dim_forms import substitute
@@ -102,14 +103,14 @@ class GrowingCache(Decoder):
 
     def __init__(
         self,
-        graph: Graph,
+        signature: DecoderSignature,
         first: Graph | None,
         options: CompilationOptions,
         pads: bool = True,
         in_place: bool = True,
     ) -> None:
         """in_place: whether caches are bound where they can be."""
-        self.signature = DecoderSignature.of(graph)
+        self.signature = signature
         self.vocabulary, self.lone = self.signature.vocabulary, self.signature.lone
         self.pads = pads and bool(self.signature.mask)
         self._exe: Executable = compile(self.signature.graph, options=options)
@@ -182,8 +183,8 @@ class GrowingCache(Decoder):
 class NoCache(Decoder):
     """A model without a past: it sees the whole sequence at each step."""
 
-    def __init__(self, graph: Graph, options: CompilationOptions) -> None:
-        self.signature = DecoderSignature.of(graph)
+    def __init__(self, signature: DecoderSignature, options: CompilationOptions) -> None:
+        self.signature = signature
         self.vocabulary, self.lone = self.signature.vocabulary, self.signature.lone
         self.pads = bool(self.signature.mask)
         self._exe = compile(self.signature.graph, options=options)
@@ -254,6 +255,7 @@ class DecoderSignature:
                 place=", ".join((*pasts, *presents)),
             )
         mask = MASK if MASK in inputs else ""
+        graph = with_last_logits(graph, ids, logits)
         sizes = _sizes(graph, ids, mask, dict(zip(pasts, presents)))
         opened, positions = _specialized(graph, sizes), POSITIONS if POSITIONS in inputs else ""
         return DecoderSignature(graph, opened, sizes, ids, mask, positions, pasts, presents, logits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import time
@@ -35,11 +36,20 @@ Prompts = Sequence[int] | Sequence[Sequence[int]] | np.ndarray
 
 @dataclass(frozen=True)
 class TokenStep:
-    """One token for each sequence. tokens: ids, None for a sequence that has ended;
-    log_probabilities: of these tokens, by the model alone (temperature 1, all tokens)."""
+    """One token for each sequence. tokens: ids, None for a sequence that has ended; logits: that
+    they were chosen by, float32 [sequences, vocabulary]."""
 
     tokens: tuple[int | None, ...]
-    log_probabilities: tuple[float, ...]
+    logits: np.ndarray = field(repr=False, compare=False)
+
+    @functools.cached_property
+    def log_probabilities(self) -> tuple[float, ...]:
+        """Of these tokens, by the model alone (temperature 1, all tokens); NaN where there is none.
+        Computed when they are first read."""
+        return tuple(
+            float("nan") if token is None else log_probability(logits, token)
+            for token, logits in zip(self.tokens, self.logits, strict=True)
+        )
 
 
 @dataclass(repr=False)
@@ -125,11 +135,11 @@ class Generator(OneLine):
             signature = DecoderSignature.of(read.main)
             limit = room or read.room
             if signature.has_room and read.first is None and not compilation.certify:
-                self.decoder = CacheInPlace(read.main, compilation, limit)
+                self.decoder = CacheInPlace(signature, compilation, limit)
             elif signature.pasts:
-                self.decoder = GrowingCache(read.main, read.first, compilation, read.pads)
+                self.decoder = GrowingCache(signature, read.first, compilation, read.pads)
             else:
-                self.decoder = NoCache(read.main, compilation)
+                self.decoder = NoCache(signature, compilation)
             self.decoder.room = limit
             self.stop = read.stop
         self._name = os.fspath(model) if isinstance(model, str | os.PathLike) else ""
@@ -252,13 +262,7 @@ class Generator(OneLine):
                 next_token(logits[row], options, row, position) if is_running else None
                 for row, is_running in enumerate(running)
             ]
-            yield TokenStep(
-                tuple(next_tokens),
-                tuple(
-                    float("nan") if token is None else log_probability(logits[row], token)
-                    for row, token in enumerate(next_tokens)
-                ),
-            )
+            yield TokenStep(tuple(next_tokens), logits.copy())
             running = [token is not None and token not in ends for token in next_tokens]
             if position == count - 1 or not any(running):
                 return

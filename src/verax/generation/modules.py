@@ -125,7 +125,7 @@ def _exported(net: Any, batch: int, slots: int) -> Any:
     """The module's `ExportedProgram`: (input_ids [batch, n], position_ids [batch, n], slots [n] of
     the cache, mask [batch, 1, n, slots], last [1]) -> logits [batch, 1, vocabulary]."""
     torch = optional("torch", "to export a module")
-    net = copy.copy(net)  # whoever trains the module goes on with its own
+    net = copy.copy(_with_plain_weights(torch, net))  # whoever trains it goes on with its own
     module = _module(torch, net.eval(), batch, slots)
     example = (
         torch.zeros(batch, EXAMPLE, dtype=torch.int64),
@@ -138,6 +138,19 @@ def _exported(net: Any, batch: int, slots: int) -> Any:
     dims = ({1: count}, {1: count}, {0: count}, {2: count}, None)
     with torch.no_grad():
         return torch.export.export(module, example, dynamic_shapes=dims, strict=False)
+
+
+def _with_plain_weights(torch: Any, net: Any) -> Any:
+    """A copy of `net` that makes its weights of types of their own (torchao's quantized ones) from
+    the tensors inside of them; `net` itself where it has none. A program with state cannot be
+    taken apart so behind its export."""
+    is_wrapped = torch.utils._python_dispatch.is_traceable_wrapper_subclass
+    if not any(map(is_wrapped, net.state_dict(keep_vars=True).values())):
+        return net
+    parametrization = optional(
+        "torch._functorch._aot_autograd.subclass_parametrization", "to export quantized weights"
+    )
+    return parametrization.unwrap_tensor_subclass_parameters(copy.deepcopy(net))
 
 
 def _module(torch: Any, net: Any, batch: int, slots: int) -> Any:

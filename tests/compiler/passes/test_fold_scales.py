@@ -199,6 +199,16 @@ def two_readers(m: Made) -> str:
     return m.add("Add", m.norm(y), m.add("Tanh", y))
 
 
+def shifted_channels(*widths: int) -> Callable[[Made], str]:
+    """Zeros before or behind the channels, or channels that are cut off."""
+
+    def make(m: Made) -> str:
+        y = m.add("Pad", m.conv(), m.b.constant(np.array([0, widths[0], 0, 0, 0, widths[1], 0, 0])))
+        return m.add("Mul", y, m.channels(np.linspace(0.5, 3, C + sum(widths))))
+
+    return make
+
+
 KEPT: dict[str, Callable[[Made], str]] = {
     "a negative scale and Relu": through("Relu", MIXED),
     "a negative scale and LeakyRelu": through("LeakyRelu", MIXED, alpha=0.1),
@@ -214,6 +224,8 @@ KEPT: dict[str, Callable[[Made], str]] = {
                      count_include_pad=True), m.constant(1.5)),
     "a negative scale and Clip": lambda m: m.add(
         "Mul", m.add("Clip", m.conv(), m.constant(-1.0), m.constant(2.0)), m.constant(-3.0)),
+    "a scale of channels that are shifted": shifted_channels(1, -1),
+    "a scale of more channels": shifted_channels(0, 1),
     "NaN in the scale": lambda m: m.add("Mul", m.conv(), m.channels([1, np.nan, 1, 1, 1, 1])),
     "an infinite scale": lambda m: m.add("Mul", m.conv(), m.channels([1, np.inf, 1, 1, 1, 1])),
     "along rows": lambda m: m.add("Mul", m.conv(), m.constant(np.ones((8, 1)) * 2)),

@@ -12,7 +12,9 @@ from tests.compiler.test_bits import bits
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.target import Target
-from verax.ir.graph import Builder, Graph
+from verax.compiler.place.products import recurrent
+from verax.ir.dim import symbol
+from verax.ir.graph import Builder, Graph, reinfer, specialize
 from verax.ir.types import TensorType
 from verax.ops.recurrent.recurrent import GRU, LSTM, RNN, Recurrent
 from verax.reference import promised
@@ -64,21 +66,58 @@ def test_it_runs_natively_with_the_promised_bits(
             assert {v: bits(got[v]) for v in wanted} == wanted, level
 
 
-@pytest.mark.parametrize(
-    ("op", "given", "why"),
-    [
-        (LSTM(), "bl", "lengths of their own"),
-        (GRU(), "b", "more than 2048 steps"),
-    ],
-    ids=str,
-)
-def test_what_has_no_kernel_says_why(op: Recurrent, given: str, why: str) -> None:
-    sizes: dict[str, Any] = {"steps": 2049, "batch": 1, "hidden": 1} if "steps" in why else {}
-    graph, fed = network(op, given, **sizes)
+@pytest.mark.parametrize(("op", "given"), NATIVE, ids=str)
+def test_steps_are_a_loop_where_they_are_many(
+    op: Recurrent, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recurrent, "MOST_STEPS", 0)
+    for steps in (1, 2, 5):
+        graph, fed = network(op, given, steps=steps, batch=3, features=7, hidden=19)
+        exe = compile(graph, Settings(opt_level=1, threads=1, quick=True))
+        got = exe.run(fed)
+        assert any("repeat" in line for line in exe.plan.lines)
+        for v, wanted in promised(graph, fed).items():
+            assert bits(got[v]) == bits(np.asarray(wanted)), (steps, v)
+
+
+@pytest.mark.parametrize(("op", "given"), NATIVE, ids=str)
+def test_one_program_serves_all_lengths_and_batches(op: Recurrent, given: str) -> None:
+    graph, _ = network(op, given, steps=4, batch=5, features=7, hidden=19)
+    named = {4: symbol("steps"), 5: symbol("batch")}
+    types = {
+        v: TensorType(graph.types[v].dtype, tuple(named.get(n, n) for n in graph.types[v].shape))
+        for v in graph.inputs
+    }
+    exe = compile(reinfer(graph, types), Settings(opt_level=1, threads=1, background=False))
+    rng = np.random.default_rng(84)
+    for steps, batch in ((9, 2), (4, 5), (13, 3), (2, 17)):
+        sizes = {"steps": steps, "batch": batch}
+        fed = {
+            v: rng.standard_normal(t.substitute(sizes).shape).astype(np.float32)
+            for v, t in types.items()
+        }
+        got = exe.run(fed)
+        for v, wanted in promised(specialize(reinfer(graph, types), sizes), fed).items():
+            assert bits(got[v]) == bits(np.asarray(wanted)), (sizes, v)
+    assert len(exe._open.programs) == 1 and not exe.plan.on_reference
+
+
+def test_what_has_no_kernel_says_why() -> None:
+    graph, fed = network(LSTM(), "bl")
     exe = compile(graph, Settings(opt_level=0, threads=1))
     assert fed
-    assert any(why in line for line in exe.plan.lines)
+    assert any("lengths of their own" in line for line in exe.plan.lines)
     assert exe.plan.on_reference
+
+
+def test_any_number_of_steps_is_native() -> None:
+    graph, fed = network(GRU(), "b", steps=recurrent.MOST_STEPS + 40, batch=1, hidden=3)
+    exe = compile(graph, Settings(opt_level=0, threads=1))
+    got = exe.run(fed)
+    assert not exe.plan.on_reference
+    assert {v: bits(got[v]) for v in got} == {
+        v: bits(np.asarray(array)) for v, array in promised(graph, fed).items()
+    }
 
 
 def test_every_step_calls_the_same_kernels() -> None:

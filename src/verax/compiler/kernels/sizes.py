@@ -97,6 +97,11 @@ def with_sizes(data: Data, sizes: Mapping[str, int]) -> Data:
     return _replaced(data, lambda size: size.value(sizes))  # type: ignore[no-any-return]
 
 
+def with_replaced_sizes(data: Data, sizes: Mapping[str, Size]) -> Data:
+    """A spec whose sizes are symbols or numbers, with other sizes for the symbols, by name."""
+    return _replaced(data, lambda size: sizes[str(size)])  # type: ignore[no-any-return]
+
+
 def numbers(data: Data) -> Data:
     """A spec with assumed sizes as numbers, which they have to stay (`ir.assumptions`)."""
     return _replaced(data, int)  # type: ignore[no-any-return]
@@ -107,13 +112,15 @@ def all_open(data: Data) -> Data:
     return data
 
 
-def _replaced(data: Any, replacement: Callable[[Dim], int]) -> Any:
-    """`data` with a number for each dim; tuples and dataclasses are entered."""
+def _replaced(data: Any, replacement: Callable[[Dim], Size]) -> Any:
+    """`data` with a number, or another dim, for each dim; tuples and dataclasses are entered."""
     if isinstance(data, Dim):
         return replacement(data)
     if isinstance(data, Expr):
         read: dict[Expr, Expr] = {
-            e: Const(replacement(e.value), e.dtype) for e in nodes(data) if isinstance(e, RunTime)
+            e: _expression_of(replacement(e.value), e.dtype)
+            for e in nodes(data)
+            if isinstance(e, RunTime)
         }
         return substitute(data, read) if read else data
     if isinstance(data, tuple):
@@ -125,6 +132,10 @@ def _replaced(data: Any, replacement: Callable[[Dim], int]) -> Any:
         changed = {name: item for name, item in new.items() if item is not old[name]}
         return dataclasses.replace(data, **changed) if changed else data
     return data
+
+
+def _expression_of(size: Size, dtype: str) -> Expr:
+    return Const(size, dtype) if isinstance(size, int) else RunTime(size, dtype)
 
 
 def dims_of(data: Any) -> Iterator[Dim]:

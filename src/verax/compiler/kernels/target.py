@@ -8,6 +8,7 @@ that exist. So the generators are the same everywhere and so are the bits; only 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 
 from verax.base.errors import UsageError
@@ -150,7 +151,7 @@ class Target:
         processor. Asking for it loads LLVM, which a program from the cache does not need."""
         if self.gpu == "cuda":
             return "nvptx64-nvidia-cuda"
-        triple: str = llvm.get_default_triple()
+        triple = _default_triple()
         if self.gpu:
             return triple
         if self.name == "neon":
@@ -180,6 +181,13 @@ class Target:
         return llvm.Target.from_triple(self.triple).create_target_machine(
             cpu=self.cpu, features=self.features, opt=self.effort, reloc="pic", codemodel="default"
         )
+
+
+@functools.cache
+def _default_triple() -> str:
+    """Of LLVM itself, which is asked once: every call of a kernel wants to know."""
+    triple: str = llvm.get_default_triple()
+    return triple
 
 
 def _features(name: str) -> str:

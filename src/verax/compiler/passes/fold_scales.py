@@ -200,7 +200,8 @@ class _Backward:
         if isinstance(op, Add):
             return self._add(node, affine)
         if isinstance(op, Pad):
-            return affine.is_scale and self._pads_zeros(node) and self.push(first, affine)
+            zeros = affine.is_scale and self._pads_zeros(node, affine.axis)
+            return zeros and self.push(first, affine)
         return False
 
     def _clip(self, node: Node, affine: AffineMap) -> bool:
@@ -244,9 +245,16 @@ class _Backward:
             return False
         return self.push(first, affine) and self.push(second, affine.scale_only())
 
-    def _pads_zeros(self, node: Node) -> bool:
-        op = node.op
+    def _pads_zeros(self, node: Node, axis: int | None) -> bool:
+        """Whether zeros come around, and neither come nor go along `axis`, where each element has
+        a number of its own."""
+        op, widths = node.op, self.graph.constants.get(node.inputs[1] or "")
         assert isinstance(op, Pad)
+        if axis is not None:
+            if widths is None or len(node.inputs) > 3:
+                return False
+            if widths.reshape(2, -1)[:, axis].any():
+                return False
         fill = node.inputs[2] if len(node.inputs) > 2 else None
         constant = None if fill is None else self.graph.constants.get(fill)
         return op.mode == "constant" and (fill is None or (constant is not None

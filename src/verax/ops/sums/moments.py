@@ -75,22 +75,26 @@ rarely are a multiple of it, so that all columns come up. However those elements
 others, the mean of squares of the deviations is at most five times the variance, or so."""
 
 
-def _reciprocal(n: int) -> float:
-    """1 / n; of no elements infinity, so that their mean is NaN."""
-    return 1 / n if n else np.inf
+def _reciprocal(m: Arith[V], n: int | V, dtype: str) -> V:
+    """1 / n, rounded once; of no elements infinity, so that their mean is NaN. n: a number, or one
+    that is read, a float64."""
+    if isinstance(n, int):
+        return m.const(1 / n if n else np.inf, dtype)
+    quotient = m.div(m.const(1.0, "float64"), n)
+    return quotient if dtype == "float64" else m.convert(quotient, dtype)
 
 
-def near_of(m: Arith[V], total: V, n: int) -> V:
-    """A number near the mean of n elements, from the sum of those that it is taken of; 0 where that
-    is not finite, so that what it lacks is infinite or NaN as the mean is."""
-    near = m.mul(total, m.like(_reciprocal(elements_read(n, NEAR)), total))
+def near_of(m: Arith[V], total: V, count: int | V) -> V:
+    """A number near the mean, from the sum of `count` of the elements (`NEAR`); 0 where that is not
+    finite, so that what it lacks is infinite or NaN as the mean is."""
+    near = m.mul(total, _reciprocal(m, count, m.dtype(total)))
     finite = m.lt(m.abs(near), m.like(np.inf, near))
     return m.select(finite, near, m.like(0.0, near))
 
 
-def wide_mean(m: Arith[V], total: V, n: int) -> V:
+def wide_mean(m: Arith[V], total: V, n: int | V) -> V:
     """The sum of n elements times 1 / n, in float64."""
-    return m.mul(m.convert(total, "float64"), m.const(_reciprocal(n), "float64"))
+    return m.mul(m.convert(total, "float64"), _reciprocal(m, n, "float64"))
 
 
 def variance_of(m: Arith[V], second: V, mean_deviation: V) -> V:
@@ -130,7 +134,7 @@ def promised_moments(x: np.ndarray, axes: Axes) -> PromisedMoments:
     """
     m, n = NumpyArith(), int(np.prod([x.shape[a] for a in axes]))
     with np.errstate(all="ignore"):
-        near = near_of(m, reduce(x, axes, keepdims=True, every=NEAR), n)
+        near = near_of(m, reduce(x, axes, keepdims=True, every=NEAR), elements_read(n, NEAR))
         deviation = x - near
         mean_deviation = wide_mean(m, reduce(deviation, axes, keepdims=True), n)
         second = wide_mean(m, reduce(deviation, axes, "squares", keepdims=True), n)

@@ -18,7 +18,7 @@ from verax.compiler.kernels.llvm.builder import (
     Kernel,
     ModuleBuilder,
 )
-from verax.compiler.kernels.loops.loop import simplified
+from verax.compiler.kernels.loops.loop import normalized
 from verax.compiler.kernels.loops.spec import Access, Lookup, LoopSpec
 from verax.compiler.kernels.registry import emits
 from verax.compiler.kernels.sizes import Size, all_open
@@ -36,7 +36,7 @@ def emit_loop_by_element(module: ModuleBuilder, spec: LoopSpec) -> Kernel:
     if fb.finished:
         assert fb.kernel is not None
         return fb.kernel
-    plain = simplified(spec)
+    plain = normalized(spec)
     elements = math.prod(plain.dims)
     if elements == 0:
         return fb.finish(0)

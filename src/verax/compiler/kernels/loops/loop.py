@@ -54,7 +54,7 @@ def emit_loop(module: ModuleBuilder, spec: LoopSpec) -> Kernel:
 
 def plan_loop(spec: LoopSpec) -> LoopPlan:
     """How `spec` is executed: merged dims, vector dim, tile dim, work items."""
-    spec = simplified(spec)
+    spec = normalized(spec)
     dims = spec.dims
     vector = len(dims) - 1
     tile = _tile_dim(spec, vector)
@@ -74,8 +74,8 @@ def plan_loop(spec: LoopSpec) -> LoopPlan:
     return LoopPlan(spec, tile=None, item_dims=outer[:split], inner_dims=outer[split:], chunk=chunk)
 
 
-def simplified(spec: LoopSpec) -> LoopSpec:
-    """An equal spec with few dims, that of the first output's unit stride last."""
+def normalized(spec: LoopSpec) -> LoopSpec:
+    """The same loop with as few dims as it can have, in the order in which they are walked."""
     return _merged(_sorted(_without_units(spec)))
 
 

@@ -23,14 +23,13 @@ from verax.compiler.kernels.reduce.plan import (
     across_dim,
     outer_moved_last,
     simplified,
-    with_known_groups,
     with_unit_reduced,
 )
 from verax.compiler.kernels.reduce.spec import ReduceSpec, Stage
 from verax.compiler.kernels.reduce.strips import Strip, calls
 from verax.compiler.kernels.reduce.walks import across, along
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.sizes import Size, ceil_div, static_size
+from verax.compiler.kernels.sizes import Size, all_open, ceil_div, static_size
 from verax.compiler.kernels.target import LANES
 from verax.numerics.expr import input_dtypes
 from verax.numerics.reductions import in_blocks
@@ -44,7 +43,7 @@ SHORT, MOST_TOGETHER = 256, 1024
 time, or four where an element takes a function."""
 
 
-@emits(ReduceSpec, dtypes=ELEMENT_TYPES, settle=with_known_groups)
+@emits(ReduceSpec, dtypes=ELEMENT_TYPES, settle=all_open)
 def emit_reduce(module: ModuleBuilder, spec: ReduceSpec) -> Kernel:
     """The kernel of `spec`; the same spec gives the same kernel.
 

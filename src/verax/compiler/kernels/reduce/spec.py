@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops.spec import Access, arrow, names
-from verax.compiler.kernels.sizes import Size, moves
+from verax.compiler.kernels.sizes import Size, minimum, moves
+from verax.compiler.kernels.target import LANES
 from verax.ir.dim import same
 from verax.numerics.expr import Apply, Expr, input_dtypes, nodes
-from verax.numerics.reductions import KINDS
+from verax.numerics.reductions import KINDS, elements_read
 
 
 @dataclass(frozen=True)
@@ -134,3 +135,13 @@ class ReduceSpec:
             elements = math.prod(moving)
             total += elements * ELEMENT_SIZES[a.dtype]
         return total
+
+
+def elements_of_stage(length: Size, group_stride: int) -> Size:
+    """How many elements of a row of `length` are in each `group_stride`-th group of LANES."""
+    if group_stride == 1:
+        return length
+    if isinstance(length, int):
+        return elements_read(length, group_stride)
+    groups, remainder = divmod(length, group_stride * LANES)
+    return groups * LANES + minimum(LANES, remainder)

@@ -17,7 +17,7 @@ from verax.compiler.kernels.llvm.builder import (
     Index,
 )
 from verax.compiler.kernels.llvm.lanes import joined_lanes, joined_rows
-from verax.compiler.kernels.reduce.spec import Stage
+from verax.compiler.kernels.reduce.spec import Stage, elements_of_stage
 from verax.compiler.kernels.reduce.strips import Strip, calls
 from verax.compiler.kernels.sizes import Size, equal, maximum, minimum
 from verax.compiler.kernels.target import LANES
@@ -25,7 +25,6 @@ from verax.numerics.reductions import (
     BLOCK,
     SUMS,
     add_block,
-    elements_read,
     in_blocks,
     sum_of_blocks,
 )
@@ -76,10 +75,7 @@ def across(strip: Strip, stages: Sequence[Stage]) -> list[ir.Value]:
 
 def _length(strip: Strip, stages: Sequence[Stage]) -> Size:
     """Elements of a row that `stages` take, all of them the same."""
-    length = strip.spec.length
-    if not isinstance(length, int):
-        return length
-    return elements_read(length, stages[0].group_stride)
+    return elements_of_stage(strip.spec.length, stages[0].group_stride)
 
 
 def _groups_of(values: Sequence[ir.Value], size: int) -> list[list[ir.Value]]:

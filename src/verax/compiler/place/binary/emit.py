@@ -18,6 +18,7 @@ from verax.compiler.place.binary.counted import open_sizes_of
 from verax.compiler.place.binary.gpu_launches import LaunchWriter
 from verax.compiler.place.binary.lifetimes import lifetimes_of, times_of, touched
 from verax.compiler.place.binary.segment import SegmentWriter
+from verax.compiler.place.binary.shared_kernels import CallSizes
 from verax.compiler.place.binary.weight_layout import pack_weights, place_weights
 from verax.compiler.place.calls import (
     BranchCall,
@@ -75,20 +76,21 @@ def _built(
 ) -> tuple[ProgramBinary, dict[int, Kernel]]:
     write_borders(lowering, lifetimes_of(lowering.calls.steps), times_of(lowering.calls.steps))
     steps = lowering.calls.steps
+    table, module = lowering.calls.sizes, assembly.module
+    sizes = CallSizes(kernel_calls(steps), lowering.target, table)
     kernels = {
-        i: assembly.kernel(step.spec, step.schedule)
+        i: sizes.kernel(assembly, step)
         for i, step in enumerate(steps)
         if isinstance(step, KernelCall)
     }
     inner = {
-        id(call): assembly.kernel(call.spec, call.schedule)
+        id(call): sizes.kernel(assembly, call)
         for step in steps
         if isinstance(step, BranchCall | LoopCall | RepeatCall)
         for call in kernel_calls([step])
     }
     inner |= {id(steps[i]): kernel for i, kernel in kernels.items()}
     lifetimes = lifetimes_of(steps)
-    table = lowering.calls.sizes
     if table is None:
         arena_bytes = plan_arena(lifetimes, start=lowering.calls.status_bytes)
     else:
@@ -101,7 +103,7 @@ def _built(
     functions: list[ir.Function] = []
     run: list[Native] = []
     counted: list[CountedSize] = []
-    module, pool = assembly.module, None
+    pool = None
     if threads > 1:
         assembly.common(emit_thread_pool)
         pool = module.intrinsic(POOL_RUN, VOID, POOL_RUN_ARGS)
@@ -113,7 +115,9 @@ def _built(
                 launched[name] = LaunchWriter(inner, table).steps(run)
             else:
                 slot = CTX_ARRAYS + len(lowering.values.io)
-                functions.append(SegmentWriter(module, name, run, inner, pool, table, slot).emit())
+                functions.append(
+                    SegmentWriter(module, name, run, inner, sizes, pool, table, slot).emit()
+                )
             schedule.append(Segment(name))
             run.clear()
 

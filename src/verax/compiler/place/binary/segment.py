@@ -20,6 +20,7 @@ from verax.compiler.kernels.llvm.float_mode import enter_default_mode, leave_def
 from verax.compiler.kernels.llvm.thread_pool import i64
 from verax.compiler.kernels.sizes import Size
 from verax.compiler.place.binary.lifetimes import touched
+from verax.compiler.place.binary.shared_kernels import CallSizes
 from verax.compiler.place.calls import (
     BranchCall,
     KernelCall,
@@ -61,13 +62,16 @@ class SegmentWriter:
         name: str,
         steps: Sequence[Native],
         kernels: Mapping[int, Kernel],
+        call_sizes: CallSizes,
         pool: ir.Function | None,
         table: SizeTable | None,
         table_slot: int,
     ) -> None:
-        """table: of a program of open sizes, whose address is in the context at `table_slot`."""
+        """call_sizes: of kernels that calls share; table: of a program of open sizes, whose
+        address is in the context at `table_slot`."""
         self.table, self.table_slot = table, table_slot
         self.module, self.steps, self.kernels, self.pool = module, steps, kernels, pool
+        self.call_sizes = call_sizes
         self.fn = module.function(name, VOID, [PTR])
         self.b = ir.IRBuilder(self.fn.append_basic_block("entry"))
         self.bases: dict[int, ir.Value] = {}
@@ -81,8 +85,7 @@ class SegmentWriter:
             self._base(buffer)
         for flag in _flags(self.steps):
             self._base(flag.buffer)
-        if self.table is not None:
-            self.sizes = self._slot(self.table_slot)
+        self.sizes = None if self.table is None else self._slot(self.table_slot)
         self.workers = self._slot(CTX_POOL) if self.pool else None
         mode = enter_default_mode(self.module, self.b)
         for step in self.steps:
@@ -123,6 +126,7 @@ class SegmentWriter:
         return self.b.gep(base, [offset], source_etype=I8)
 
     def _entry(self, index: int) -> ir.Value:
+        assert self.sizes is not None, "sizes are open only where there is a table"
         address = self.b.gep(self.sizes, [i64(index)], source_etype=I64)
         return self.b.load(address, typ=I64)
 
@@ -147,9 +151,10 @@ class SegmentWriter:
         for i, pointer in enumerate(call.args):
             slot = b.gep(self.pointers, [i64(i)], source_etype=PTR)
             b.store(self._address(pointer), slot)
-        if self.table is not None:
+        sizes = self.call_sizes.address(self.module, b, call, self.sizes)
+        if sizes is not None:
             slot = b.gep(self.pointers, [i64(len(call.args))], source_etype=PTR)
-            b.store(self.sizes, slot)
+            b.store(sizes, slot)
         target = self.module.intrinsic(kernel.name, VOID, KERNEL_TYPE.args)
         with contextlib.ExitStack() as inside:
             for elements in call.elements:

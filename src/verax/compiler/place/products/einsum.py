@@ -20,7 +20,6 @@ from verax.compiler.kernels.dtypes import contraction
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec
-from verax.compiler.kernels.sizes import static_size
 from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.products.linear import fits, packed_factor, product_epilogue
 from verax.compiler.place.storage import Physical, Placed
@@ -316,7 +315,7 @@ class _EinsumProduct:
             packed = packed_factor(lowering, constant, spec, schedule)
         else:
             size = ELEMENT_SIZES[self.kind] * spec.outer * spec.inner * spec.packed_elements
-            packed = lowering.values.scratch(static_size(size))
+            packed = lowering.values.scratch(size)
             lowering.calls.call(
                 PackSpec(spec, b), [right.at, packed], f"{self.label}: pack", schedule
             )

@@ -19,13 +19,14 @@ from verax.compiler.kernels.dtypes import contraction
 from verax.compiler.kernels.llvm.builder import ELEMENT_SIZES
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, pack_b
+from verax.compiler.kernels.sizes import Size, static_size
 from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.reduce.reduction import one_float
 from verax.compiler.place.storage import Placed, Pointer
 from verax.compiler.plan.choice import Alternatives, Choice, NoKernel, Planning, plans
 from verax.compiler.plan.fusion import Group
+from verax.ir.dim import same
 from verax.ir.graph import Node
-from verax.ir.types import TensorType
 from verax.numerics.expr import Expr, Input, TracingArith, compose
 from verax.ops.pointwise.elementwise import Elementwise
 from verax.ops.recurrent.recurrent import (
@@ -42,8 +43,8 @@ from verax.ops.recurrent.recurrent import (
 )
 from verax.ops.recurrent.recurrent_arithmetic import StepOps
 
-MOST_STEPS = 2048
-"""Steps whose kernel calls are written out."""
+MOST_STEPS = 256
+"""Steps whose kernel calls are written out; more, and those of an open number, are a loop."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,10 +53,15 @@ class Spot:
     columns are neighbors."""
 
     pointer: Pointer
-    row: int
+    row: Size
     dtype: str
 
-    def at_offset(self, elements: int) -> Spot:
+    def moving(self, elements: Size) -> Spot:
+        """So many elements further at each run of a loop."""
+        step = ELEMENT_SIZES[self.dtype] * elements
+        return dataclasses.replace(self, pointer=dataclasses.replace(self.pointer, step=step))
+
+    def at_offset(self, elements: Size) -> Spot:
         offset = self.pointer.byte_offset + ELEMENT_SIZES[self.dtype] * elements
         return dataclasses.replace(
             self, pointer=dataclasses.replace(self.pointer, byte_offset=offset)
@@ -90,7 +96,7 @@ class Bias:
 class Emitting(StepOps[Any]):
     """A step as kernel calls; `batch` rows of `dtype`, float32 or float64."""
 
-    def __init__(self, lowering: Lowering, batch: int, dtype: str, label: str) -> None:
+    def __init__(self, lowering: Lowering, batch: Size, dtype: str, label: str) -> None:
         self.lowering, self.batch, self.dtype, self.label = lowering, batch, dtype, label
         self.arith = TracingArith()
         self.scratch: dict[tuple[int, int], Pointer] = {}
@@ -149,7 +155,7 @@ class Emitting(StepOps[Any]):
         return StepValue.at(y, len(matrix))
 
     def multiply(
-        self, x: Spot, rows: int, matrix: np.ndarray, start: StepValue | Bias, y: Spot
+        self, x: Spot, rows: Size, matrix: np.ndarray, start: StepValue | Bias, y: Spot
     ) -> None:
         """y = start + x @ matrix.T, `rows` rows."""
         n, k = matrix.shape
@@ -224,9 +230,6 @@ def plan_recurrent(planning: Planning, node: Node) -> Alternatives:
         return NoKernel("recurrent layers take float32 or float64, throughout")
     if any(names[i] is not None and names[i] not in graph.constants for i in WEIGHTS):
         return NoKernel("weights that are computed run on the reference")
-    steps = graph.types[str(names[X])].shape[1 if op.layout else 0]
-    if steps > MOST_STEPS:
-        return NoKernel(f"a sequence of more than {MOST_STEPS} steps runs on the reference")
     return planning.refused(node, GemmSpec, LoopSpec) or (Choice("recurrent layer"),)
 
 
@@ -247,50 +250,95 @@ def place_recurrent(lowering: Lowering, group: Group, choice: Choice) -> None:
     shape = graph.types[str(names[X])].shape
     batch, steps = shape[:2] if op.layout else shape[1::-1]
     x = lowering.values.read_contiguous(str(names[X]))
-    initial = [_initial(lowering, names[i], graph.types[node.outputs[s + 1]])
-               for s, i in enumerate((HIDDEN, CELL)[: op.states])]  # fmt: skip
     outputs = [lowering.values.write_contiguous(v) for v in node.outputs]
     for d, (backwards, curves) in enumerate(zip(op.backwards, op.curves())):
         own = op._weights(d, curves, *(constants[i] for i in WEIGHTS))
         work = Emitting(lowering, batch, dtype, group.label)
         rows = len(own.w)
         size = ELEMENT_SIZES[dtype] * steps * batch * rows
-        input_gates = Spot(lowering.values.scratch(size), rows, dtype)
+        gates = Spot(lowering.values.scratch(size), rows, dtype)
         start = work.bias(own.b, op.joined_bias(own))
-        work.multiply(Spot(x.pointer, shape[2], dtype), steps * batch, own.w, start, input_gates)
+        work.multiply(Spot(x.pointer, shape[2], dtype), steps * batch, own.w, start, gates)
         sizes = [graph.types[v].shape[-1] for v in node.outputs[1:]]
         ends = [_state(op, placed, d, batch, n) for placed, n in zip(outputs[1:], sizes)]
         state = tuple(
-            StepValue.at(_state(op, placed, d, batch, n), n) for placed, n in zip(initial, sizes)
+            StepValue.at(_initial(lowering, op, names[i], d, batch, n, dtype), n)
+            for i, n in zip((HIDDEN, CELL), sizes)
         )
-        order = range(steps)[::-1] if backwards else range(steps)
-        for t in order:
-            work.next_step()
-            if op.layout:
-                gates = dataclasses.replace(input_gates.at_offset(t * rows), row=steps * rows)
-            else:
-                gates = input_gates.at_offset(t * batch * rows)
-            new_state = op.step(work, own, StepValue.at(gates, rows), state)
-            y = _step(op, outputs[0], t, d, steps, batch, sizes[0])
-            # The output depends on the cell's new value, and may have another size (a projection).
-            targets = [y, *ends[1:]]
-            if len({v.columns for v in new_state}) == 1:
-                work.store(*zip(new_state, targets))
-            else:
-                for value, target in zip(new_state[::-1], targets[::-1]):
-                    work.store((value, target))
-            state = tuple(StepValue.at(s, v.columns) for v, s in zip(new_state, targets))
-        work.store((state[0], ends[0]))
+        if op.layout:
+            gates, between = dataclasses.replace(gates, row=steps * rows), rows
+        else:
+            between = batch * rows
+        y = _step(op, outputs[0], d, steps, batch, sizes[0])
+        apart = (op.directions if op.layout else batch * op.directions) * sizes[0]
+        direction = _Direction(op, work, own, rows, ends, (gates, between), (y, apart))
+        work.store((direction.run(state, steps, backwards), ends[0]))
 
 
-def _initial(lowering: Lowering, name: str | None, type_: TensorType) -> Placed:
-    """An initial state as it is given, zeros where it is not."""
+@dataclasses.dataclass(frozen=True)
+class _Direction:
+    """The steps of one direction. ends: where the states lie behind the last step; gates, y: what
+    products give at step 0 and where its output goes, and elements from a step to the next."""
+
+    op: Recurrent
+    work: Emitting
+    own: Any
+    rows: int
+    ends: Sequence[Spot]
+    gates: tuple[Spot, Size]
+    y: tuple[Spot, Size]
+
+    def run(self, state: tuple[StepValue, ...], steps: Size, backwards: bool) -> StepValue:
+        """Append the calls of all steps; where the last one's output lies."""
+        is_moved = not same(self.y[0].pointer.step, 0)  # in a loop around
+        steps = static_size(steps) if is_moved else steps
+        first, ahead = (steps - 1, -1) if backwards else (0, 1)
+        if isinstance(steps, int) and (steps <= MOST_STEPS or is_moved):
+            for i in range(steps):
+                state = self._step(state, first + ahead * i)
+            return state[0]
+        state = self._step(state, first)
+        columns = state[0].columns
+        with self.work.lowering.calls.repeated(steps - 1, self.work.label):
+            before = self._at(self.y, first).moving(ahead * self.y[1])
+            self._step((StepValue.at(before, columns), *state[1:]), first + ahead, ahead)
+        return StepValue.at(self._at(self.y, steps - 1 - first), columns)
+
+    def _at(self, value: tuple[Spot, Size], step: Size) -> Spot:
+        spot, between = value
+        return spot.at_offset(step * between)
+
+    def _step(
+        self, state: tuple[StepValue, ...], step: Size, ahead: int = 0
+    ) -> tuple[StepValue, ...]:
+        """A step, or in a loop those from `step` on, one more or one less at each run."""
+        work = self.work
+        work.next_step()
+        gates, y = self._at(self.gates, step), self._at(self.y, step)
+        if ahead:
+            gates, y = gates.moving(ahead * self.gates[1]), y.moving(ahead * self.y[1])
+        new_state = self.op.step(work, self.own, StepValue.at(gates, self.rows), state)
+        # The output depends on the cell's new value, and may have another size (a projection).
+        targets = [y, *self.ends[1:]]
+        if len({v.columns for v in new_state}) == 1:
+            work.store(*zip(new_state, targets))
+        else:
+            for value, target in zip(new_state[::-1], targets[::-1]):
+                work.store((value, target))
+        return tuple(StepValue.at(s, v.columns) for v, s in zip(new_state, targets))
+
+
+def _initial(
+    lowering: Lowering, op: Recurrent, name: str | None, d: int, batch: Size, size: int, dtype: str
+) -> Spot:
+    """One direction of an initial state as it is given; where it is not, a row of zeros for all."""
     if name is not None:
-        return lowering.values.read_contiguous(name)
-    return lowering.weights.constant(np.zeros(type_.shape, type_.dtype.numpy))
+        return _state(op, lowering.values.read_contiguous(name), d, batch, size)
+    zeros = np.zeros(size, np.dtype(dtype))
+    return Spot(lowering.weights.constant(zeros).pointer, 0, dtype)
 
 
-def _state(op: Recurrent, placed: Placed, d: int, batch: int, size: int) -> Spot:
+def _state(op: Recurrent, placed: Placed, d: int, batch: Size, size: int) -> Spot:
     """One direction of states [D, N, size], or of [N, D, size]."""
     dtype = str(placed.physical.type.dtype)
     if op.layout:
@@ -298,9 +346,9 @@ def _state(op: Recurrent, placed: Placed, d: int, batch: int, size: int) -> Spot
     return Spot(placed.pointer, size, dtype).at_offset(d * batch * size)
 
 
-def _step(op: Recurrent, y: Placed, t: int, d: int, steps: int, batch: int, size: int) -> Spot:
-    """One step of one direction of [T, D, N, size], or of [N, T, D, size]."""
-    at, dtype = t * op.directions + d, str(y.physical.type.dtype)
+def _step(op: Recurrent, y: Placed, d: int, steps: Size, batch: Size, size: int) -> Spot:
+    """Step 0 of one direction of [T, D, N, size], or of [N, T, D, size]."""
+    dtype = str(y.physical.type.dtype)
     if op.layout:
-        return Spot(y.pointer, steps * op.directions * size, dtype).at_offset(at * size)
-    return Spot(y.pointer, size, dtype).at_offset(at * batch * size)
+        return Spot(y.pointer, steps * op.directions * size, dtype).at_offset(d * size)
+    return Spot(y.pointer, size, dtype).at_offset(d * batch * size)

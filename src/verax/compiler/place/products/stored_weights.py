@@ -105,7 +105,7 @@ def _integers(graph: Graph, node: Node, transposed: bool) -> StoredFactor | None
 
     def spread(parameter: np.ndarray) -> np.ndarray:
         full = np.broadcast_to(op.spread(parameter, quantized.shape), quantized.shape)
-        return (full.T if transposed else full)[::group]
+        return (full.T if transposed else full)[::group].copy()  # `full` is as large as the weights
 
     numbers = quantized.T if transposed else quantized
     points = np.zeros((1, 1), np.int32) if zero is None else spread(zero).astype(np.int32)
@@ -155,12 +155,13 @@ def _pointers(
     conv = spec.convolution()
     size = np.dtype(np.uint16).itemsize if factor.stored.kind in HALVES else 1
     nbytes = direct_elements(conv, schedule) // LANES * factor.stored.width * size
-    packing = factor.stored, direct_order(conv, schedule)
+    numbers, stored = factor.numbers, factor.stored
+    packing = stored, direct_order(conv, schedule)
 
     def pack() -> np.ndarray:
-        return pack_stored(factor.numbers, factor.stored, spec, schedule)
+        return pack_stored(numbers, stored, spec, schedule)
 
-    pointers = [lowering.weights.packed_later(factor.numbers, packing, nbytes, pack)]
+    pointers = [lowering.weights.packed_later(numbers, packing, nbytes, pack)]
     for table in factor.tables:
         spare = -table.shape[1] % LANES
         pointers.append(

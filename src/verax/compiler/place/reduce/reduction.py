@@ -15,6 +15,8 @@ import numpy as np
 from verax.compiler.kernels.loops.loop import Access
 from verax.compiler.kernels.reduce.pairwise import PairwiseSpec
 from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
+from verax.compiler.kernels.reduce.spec import elements_of_stage
+from verax.compiler.kernels.sizes import Size
 from verax.compiler.place.copies import broadcast_strides
 from verax.compiler.place.lowering import Lowering
 from verax.compiler.place.storage import LANES, Physical, Placed
@@ -24,7 +26,7 @@ from verax.compiler.plan.layouts import Layout, can_block
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Operator
 from verax.ir.types import TensorType
-from verax.numerics.expr import Expr, Input, TracingArith, compose, converted, trace
+from verax.numerics.expr import Expr, Input, RunTime, TracingArith, compose, converted, trace
 from verax.numerics.formats import FLOATS
 from verax.ops.sums.layer_normalization import (
     MVN_EPSILON,
@@ -353,7 +355,7 @@ def place_normalization(lowering: Lowering, group: Group, choice: Choice) -> Non
 
     if op.kind == "RMSNormalization":
         inverse: Expr = Input(inputs, dtype)
-        finish = inverse_of(M, wide_mean(M, inverse, count), epsilon)
+        finish = inverse_of(M, wide_mean(M, inverse, elements_value(count)), epsilon)
         stages: tuple[Stage, ...] = (Stage("squares", x, narrow(finish, dtype)),)
         statistics: tuple[Expr, ...] = ()
         result = M.mul(M.mul(x, inverse), scale)
@@ -395,20 +397,25 @@ class MomentStages:
 
 
 def moments(
-    dtype: str, count: int, finish: Callable[[Expr], Expr], inputs: int = 1
+    dtype: str, count: Size, finish: Callable[[Expr], Expr], inputs: int = 1
 ) -> MomentStages:
     """Over input 0 of `inputs`, which has rows of `count` elements. finish: of the variance."""
     x, total = Input(0, dtype), Input(inputs, dtype)
     near, deviations, mean_error = total, Input(inputs + 1, dtype), Input(inputs + 1, F64)
     squares, last = Input(inputs + 2, dtype), Input(inputs + 2, F64)
     deviation = M.sub(x, near)
-    variance = variance_of(M, wide_mean(M, squares, count), mean_error)
+    variance = variance_of(M, wide_mean(M, squares, elements_value(count)), mean_error)
     stages = (
-        Stage("sum", x, near_of(M, total, count), NEAR),
-        Stage("sum", deviation, wide_mean(M, deviations, count)),
+        Stage("sum", x, near_of(M, total, elements_value(elements_of_stage(count, NEAR))), NEAR),
+        Stage("sum", deviation, wide_mean(M, deviations, elements_value(count))),
         Stage("squares", deviation, finish(variance)),
     )
     return MomentStages(stages, x, near, mean_error, last)
+
+
+def elements_value(count: Size) -> int | Expr:
+    """A number of elements, or what reads it when the kernel runs."""
+    return count if isinstance(count, int) else RunTime(count, F64)
 
 
 def narrow(value: Expr, dtype: str) -> Expr:
