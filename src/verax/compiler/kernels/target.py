@@ -113,9 +113,10 @@ class Target:
 
     @staticmethod
     def emulated_gpu() -> Target:
-        """A GPU whose threads run on this processor."""
+        """A GPU whose threads run on this processor, with what all of its kind have."""
         host = Target.host()
-        return Target(EMULATED_GPU, host.cpu, host.features, 128, 32, gpu="emulated")
+        common = host if host.name == "neon" else Target.avx2()
+        return Target(EMULATED_GPU, common.cpu, common.features, 128, 32, gpu="emulated")
 
     @staticmethod
     def named(name: str) -> Target:
