@@ -19,7 +19,7 @@ import pytest
 import verax
 from verax.base.errors import UsageError
 from verax.base.settings import Settings
-from verax.compiler.artifacts.cache import PROGRAM, ProgramCache
+from verax.compiler.artifacts.cache import INTACT, PROGRAM, ProgramCache
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.compiler.place.binary import weight_layout
@@ -215,9 +215,9 @@ def test_blocks_are_dropped_behind_the_programs_that_read_them(tmp_path):
     other.run({"x": rows(7)})
     left = {p.name for p in tmp_path.iterdir()}
     mine = {f"{b.digest}{BLOCK}" for b in other.specialized.binary.blocks}
-    assert mine < left and len(left) == 3
+    assert mine < left and len(left) == 4
     suffixes = [p.suffix for p, _, _ in cache.entries()]
-    assert suffixes == [PROGRAM, BLOCK, BLOCK]
+    assert suffixes == [PROGRAM, INTACT, BLOCK, BLOCK]
 
 
 def test_callers_in_several_threads_share_them():
