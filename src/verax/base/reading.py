@@ -116,16 +116,16 @@ def file_sha256(path: str | os.PathLike[str], **options: Any) -> str:
     digest, piece = hashlib.sha256(), bytearray(PIECE)
     with _opened(path, "file", **options) as (descriptor, size):
         identity = identity_of(os.fstat(descriptor))
-        known, may_be_kept = known_sha256(identity), is_settled(identity)
-        if known:
-            return known
+        remembered, settled = known_sha256(identity), is_settled(identity)
+        if remembered:
+            return remembered
         while size:
             got = os.readv(descriptor, [piece])
             if got == 0:
                 raise EOFError
             digest.update(memoryview(piece)[:got])
             size -= got
-    if may_be_kept:
+    if settled:
         remember(identity, digest.hexdigest())
     return digest.hexdigest()
 
@@ -145,8 +145,7 @@ def recording() -> Iterator[dict[str, str]]:
 def _record(path: str | os.PathLike[str], content: bytes | memoryview, identity: Identity) -> None:
     files = _recorded.get()
     if files is not None:
-        known = known_sha256(identity)
-        files[os.fspath(path)] = known or hashlib.sha256(content).hexdigest()
+        files[os.fspath(path)] = known_sha256(identity) or hashlib.sha256(content).hexdigest()
 
 
 @contextmanager

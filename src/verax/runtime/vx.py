@@ -233,8 +233,8 @@ def load_binary(
         sections, end = _sections(data, len(covered), header.sections)
         if entry:
             folder = os.path.dirname(location)
-            known = {} if intact is None else intact
-            blocks = load_blocks(folder, header.blocks, header.keys, known)
+            intact = {} if intact is None else intact
+            blocks = load_blocks(folder, header.blocks, header.keys, intact)
         else:
             blocks, end = _blocks(data, end, header.blocks)
         _must_end(data, end)

@@ -121,15 +121,15 @@ class ProgramCache:
         path = self.folder / f"{key}{PROGRAM}"
         if not self._has(path):
             return None
-        known = self._intact(key)
-        intact = dict(known)
+        recorded = self._intact(key)
+        intact = dict(recorded)
         try:
             loaded = load_binary(path, entry=key, sizes=sizes, intact=intact)
         except (ModelError, UsageError):
             _remove(path)
             return None
         _touch(path)
-        if intact != known:
+        if intact != recorded:
             self._keep_intact(key, intact)
         return loaded
 
