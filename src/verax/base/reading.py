@@ -116,7 +116,7 @@ def file_sha256(path: str | os.PathLike[str], **options: Any) -> str:
     digest, piece = hashlib.sha256(), bytearray(PIECE)
     with _opened(path, "file", **options) as (descriptor, size):
         identity = identity_of(os.fstat(descriptor))
-        remembered, settled = known_sha256(identity), is_settled(identity)
+        remembered, can_remember = known_sha256(identity), is_settled(identity)
         if remembered:
             return remembered
         while size:
@@ -125,7 +125,7 @@ def file_sha256(path: str | os.PathLike[str], **options: Any) -> str:
                 raise EOFError
             digest.update(memoryview(piece)[:got])
             size -= got
-    if settled:
+    if can_remember:
         remember(identity, digest.hexdigest())
     return digest.hexdigest()
 
