@@ -74,9 +74,11 @@ def test_programs_of_other_sizes_and_levels_hold_the_same_blocks():
 def test_what_is_packed_is_not_packed_again(monkeypatch):
     exe, packed = compile(images(), O2), []
     exe.run({"x": rows(7)})
-    pack = PackedConstant.packed
+    write = PackedConstant.write
     monkeypatch.setattr(
-        PackedConstant, "packed", lambda self: (packed.append(self.is_block), pack(self))[1]
+        PackedConstant,
+        "write",
+        lambda self, room: (packed.append(self.is_block), write(self, room))[1],
     )
     exe.run({"x": rows(8)})
     assert not any(packed)

@@ -148,6 +148,10 @@ class Dim:
     def __hash__(self) -> int:
         return self._hash
 
+    @cached_property
+    def _symbols(self) -> frozenset[str]:
+        return _symbols_in(self.terms)
+
     def __eq__(self, other: object) -> bool:
         """Whether both are one expression; where sizes are assumed, whether both are one size."""
         if isinstance(other, Dim):
@@ -488,8 +492,12 @@ def product(dims: tuple[DimLike, ...] | list[DimLike]) -> DimLike:
 
 def symbols(dim: DimLike) -> frozenset[str]:
     """Names of the symbols in `dim`."""
+    return dim._symbols if isinstance(dim, Dim) else frozenset()
+
+
+def _symbols_in(terms: tuple[tuple[Monomial, int], ...]) -> frozenset[str]:
     names: set[str] = set()
-    for monomial, _ in _terms(dim):
+    for monomial, _ in terms:
         for atom, _ in monomial:
             if isinstance(atom, Symbol):
                 names.add(atom.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import dataclasses
 
 import numpy as np
@@ -28,6 +30,14 @@ SHAPES = [
     ((2, 64), 66, 352),
 ]  # fmt: skip
 """Leading axes of the left factor, terms, columns."""
+
+
+@pytest.fixture(autouse=True)
+def _fresh_sums() -> Iterator[None]:
+    """What the sums of a spec are is remembered, and faults are planted in it here."""
+    left_sums.cache_clear()
+    yield
+    left_sums.cache_clear()
 
 
 def network(rows: tuple[int, ...], k: int, n: int, behind: str) -> Graph:

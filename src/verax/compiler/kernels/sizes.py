@@ -10,6 +10,7 @@ merge where strides fit. Emitters ask `isinstance(size, int)` where they decide.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -143,6 +144,7 @@ def dims_of(data: Any) -> Iterator[Dim]:
             yield from dims_of(getattr(data, f.name))
 
 
+@functools.lru_cache(maxsize=4096)
 def entries(data: Any) -> int:
     """How many entries of the table a spec reads: one more than the last; 0 when all is known."""
     if isinstance(data, Dim):

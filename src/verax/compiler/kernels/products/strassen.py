@@ -18,7 +18,7 @@ from contextlib import nullcontext
 import numpy as np
 
 from verax.compiler.kernels.convolution.direct import BlockPhase
-from verax.compiler.kernels.convolution.pack import direct_elements, pack_direct_weights, sections
+from verax.compiler.kernels.convolution.pack import direct_elements, sections
 from verax.compiler.kernels.convolution.schedule import (
     L2_BYTES,
     ConvSchedule,
@@ -145,23 +145,26 @@ class StrassenSpec:
         return strassen.PRODUCTS * self.upper * (self.k // 2)
 
 
-def pack_right(b: np.ndarray, spec: StrassenSpec, schedule: ConvSchedule) -> np.ndarray:
-    """The seven sums of the quarters of b, whose columns are scaled, in the order that the kernel
-    reads: for each panel of columns all seven."""
-    conv = spec.half
-    order = [(static_size(count), blocks) for _, count, blocks in sections(conv, schedule)]
-    packed = np.empty(right_elements(spec, schedule), np.float32)
+def pack_right(b: np.ndarray, spec: StrassenSpec, schedule: ConvSchedule, out: np.ndarray) -> None:
+    """Write the seven sums of the quarters of b, whose columns are scaled, in the order that the
+    kernel reads: for each panel of columns all seven, each as `pack_direct_weights` has it.
+
+    out: float32 [right_elements]; each of its elements is written once.
+    """
     by_column, _ = strassen.scaled_left(np.ascontiguousarray(b.T))
-    for product, factor in enumerate(strassen.right_factors_by_column(by_column)):
-        one, at = pack_direct_weights(factor, conv, schedule), 0
-        for panels, blocks in order:
-            end = at + panels * blocks * LANES * (spec.k // 2)
-            section = packed[strassen.PRODUCTS * at : strassen.PRODUCTS * end]
-            section.reshape(panels, strassen.PRODUCTS, -1)[:, product] = one[at:end].reshape(
-                panels, -1
-            )
-            at = end
-    return packed
+    quarters = strassen.quarters_by_column(by_column)
+    half, end = static_size(spec.k // 2), 0
+    for first, count, blocks in sections(spec.half, schedule):
+        panels, width = static_size(count), blocks * LANES
+        start, end = end, end + panels * strassen.PRODUCTS * half * width
+        room = out[start:end].reshape(panels, strassen.PRODUCTS, half, width)
+        columns = slice(static_size(first) * LANES, (static_size(first) + panels * blocks) * LANES)
+        arranged = [
+            quarter[columns].reshape(panels, width, half).transpose(0, 2, 1) for quarter in quarters
+        ]
+        for product in range(strassen.PRODUCTS):
+            strassen.write_right_factor(product, arranged, room[:, product])
+    assert end == len(out), "all columns have a panel"
 
 
 def right_elements(spec: StrassenSpec, schedule: ConvSchedule) -> int:
