@@ -143,14 +143,10 @@ class Dim:
 
     @cached_property
     def _hash(self) -> int:
-        return hash(self.terms)
+        return hash(tuple((m, str(n)) for m, n in self.terms))  # hash(-1) is hash(-2)
 
     def __hash__(self) -> int:
         return self._hash
-
-    @cached_property
-    def _symbols(self) -> frozenset[str]:
-        return _symbols_in(self.terms)
 
     def __eq__(self, other: object) -> bool:
         """Whether both are one expression; where sizes are assumed, whether both are one size."""
@@ -492,12 +488,8 @@ def product(dims: tuple[DimLike, ...] | list[DimLike]) -> DimLike:
 
 def symbols(dim: DimLike) -> frozenset[str]:
     """Names of the symbols in `dim`."""
-    return dim._symbols if isinstance(dim, Dim) else frozenset()
-
-
-def _symbols_in(terms: tuple[tuple[Monomial, int], ...]) -> frozenset[str]:
     names: set[str] = set()
-    for monomial, _ in terms:
+    for monomial, _ in _terms(dim):
         for atom, _ in monomial:
             if isinstance(atom, Symbol):
                 names.add(atom.name)

@@ -72,8 +72,8 @@ def _input(graph: Printed, value: str) -> str:
 
 def content_hash(array: np.ndarray) -> str:
     """Names an array's bytes."""
-    content = np.ascontiguousarray(array).reshape(-1)
-    content = content.tobytes() if array.dtype.hasobject else content.view(np.uint8).data
+    flat = np.ascontiguousarray(array).reshape(-1)
+    content = flat.tobytes() if array.dtype.hasobject else flat.view(np.uint8).data
     return hashlib.sha256(content).hexdigest()[:32]
 
 

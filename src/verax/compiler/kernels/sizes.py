@@ -144,9 +144,13 @@ def dims_of(data: Any) -> Iterator[Dim]:
             yield from dims_of(getattr(data, f.name))
 
 
-@functools.lru_cache(maxsize=4096)
 def entries(data: Any) -> int:
     """How many entries of the table a spec reads: one more than the last; 0 when all is known."""
+    return _entries(data)
+
+
+@functools.lru_cache(maxsize=4096)
+def _entries(data: Any) -> int:
     if isinstance(data, Dim):
         return 1 + max(index_of(Symbol(name)) for name in symbols(data))
     if isinstance(data, Expr):

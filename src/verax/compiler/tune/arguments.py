@@ -25,11 +25,11 @@ from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, pack_b
 from verax.compiler.kernels.products.paired_bytes import pack_paired
 from verax.compiler.kernels.products.strassen import (
     ARGUMENTS,
-    StrassenSpec,
     pack_right,
     right_elements,
     room_elements,
 )
+from verax.compiler.kernels.products.strassen_spec import StrassenSpec
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.sizes import static_size
 

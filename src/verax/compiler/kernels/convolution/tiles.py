@@ -58,7 +58,7 @@ class Walk:
     @property
     def full(self) -> Size:
         """Whole rows of tiles."""
-        return self.count[1] // _tile(self.rows, self.count[1])
+        return self.count[1] // tile_extent(self.rows, self.count[1])
 
     @property
     def chunks(self) -> Size:
@@ -78,7 +78,7 @@ class Walk:
             assert after is None, "tiles that begin anywhere have rows that are followed"
             self._emit_aligned(f, tile)
             return
-        rows = _tile(self.rows, self.count[1])
+        rows = tile_extent(self.rows, self.count[1])
         remainder = self.count[1] - self.full * rows
         with f.items() as item:
             n, block, d, chunk = item_position(
@@ -113,27 +113,27 @@ class Walk:
                 f, item.index, self.blocks, self.count[0], chunks, self.blocks_outer
             )
             first = f.imul(chunk, self.chunk)
-            left = f.clamp(f.iadd(tile_rows, f.imul(first, -1)), 0, self.chunk)
-            with f.loop(left) as r, f.loop(ceil_div(across, self.cols)) as c:
+            trips = f.clamp(f.iadd(tile_rows, f.imul(first, -1)), 0, self.chunk)
+            with f.loop(trips) as r, f.loop(ceil_div(across, self.cols)) as c:
                 row = f.imul(f.iadd(first, r.index), self.rows)
                 col = f.imul(c.index, self.cols)
                 ends = f.iadd(down, f.imul(row, -1)), f.iadd(across, f.imul(col, -1))
-                whole = OutputTile(n, block, d, row, col, self.rows, self.cols)
+                full_tile = OutputTile(n, block, d, row, col, self.rows, self.cols)
                 is_whole = f.b.and_(
                     f.b.icmp_signed(">=", f.i64(ends[0]), f.i64(self.rows)),
                     f.b.icmp_signed(">=", f.i64(ends[1]), f.i64(self.cols)),
                 )
                 with f.b.if_else(is_whole) as (yes, no):
                     with yes:
-                        tile(whole)
+                        tile(full_tile)
                     with no:
-                        tile(dataclasses.replace(whole, inside=ends))
+                        tile(dataclasses.replace(full_tile, inside=ends))
 
     def _emit_row(
         self, f: FunctionBuilder, tile: EmitTile, after: EmitTile | None, tile_start: OutputTile
     ) -> None:
         across = self.count[2]
-        cols = _tile(self.cols, across)
+        cols = tile_extent(self.cols, across)
         full, remainder = divmod(across, cols)
         with f.loop(full) as c:
             tile(dataclasses.replace(tile_start, col=f.imul(c.index, cols), cols=cols))
@@ -143,7 +143,7 @@ class Walk:
             after(dataclasses.replace(tile_start, cols=static_size(across)))
 
 
-def _tile(max_size: int, extent: Size) -> int:
+def tile_extent(max_size: int, extent: Size) -> int:
     """Outputs of a tile along an axis."""
     return min(max_size, extent) if isinstance(extent, int) else max_size
 

@@ -26,20 +26,15 @@ from verax.compiler.kernels.convolution.schedule import (
     filter_blocks,
 )
 from verax.compiler.kernels.convolution.space import CONVOLUTION
-from verax.compiler.kernels.convolution.spec import ConvSpec
-from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.layout import (
     Epilogue,
     Sizes,
-    Strides,
-    Triple,
     finished,
-    fused,
-    operand_dtypes,
 )
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index, Kernel, ModuleBuilder
-from verax.compiler.kernels.products.gemm import KNOWN, GemmSpec, Matrix
+from verax.compiler.kernels.products.gemm import KNOWN
+from verax.compiler.kernels.products.strassen_spec import ImageRows, StrassenSpec
 from verax.compiler.kernels.registry import Space, emits
 from verax.compiler.kernels.sizes import (
     Size,
@@ -54,95 +49,6 @@ from verax.numerics import strassen
 F32 = "float32"
 COLUMNS = 2 * LANES
 """The right factor has a multiple of so many columns."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ImageRows:
-    """Rows of a product that are the pixels of an image in blocks of 16 channels.
-
-    block: elements from a block of a to the next one; its pixels lie side by side. y: strides of
-    the result. size: depth, rows and columns of the image, of y and what is fused too.
-    """
-
-    block: Size
-    y: Strides
-    size: Triple
-
-
-@dataclasses.dataclass(frozen=True)
-class StrassenSpec:
-    """y [m, n] = a [m, k] @ b [k, n], float32; k is even, n a multiple of 32. Both are row-major
-    and dense, or as `image` says; k is then a multiple of 32. epilogue: as that of `whole`, or of a
-    convolution; y has its type.
-
-    Arguments of the kernel: a, sums of its quarters and scales of its rows (of `left_sums`), packed
-    b, scales of its columns, signs of b (int8 [k, n]), room for sums (`room_elements`), epilogue
-    operands, y.
-    """
-
-    m: Size
-    n: int
-    k: int
-    epilogue: Epilogue | None = None
-    image: ImageRows | None = None
-
-    def __str__(self) -> str:
-        text = f"[{self.m}, {self.k}] @ [{self.k}, {self.n}]"
-        if self.image:
-            text = f"convolution {self.k} to {self.n} x {self.m} pixels"
-        return f"Strassen float32 {text}{fused(self.epilogue)}"
-
-    @property
-    def dtypes(self) -> tuple[str, ...]:
-        return F32, *operand_dtypes(self.epilogue)
-
-    @property
-    def stored(self) -> str:
-        """Element type of y."""
-        return self.epilogue.expr.dtype if self.epilogue else F32
-
-    @property
-    def upper(self) -> Size:
-        """Rows of the upper half; the lower one has one less where m is odd."""
-        return ceil_div(self.m, 2)
-
-    @property
-    def lower(self) -> Size:
-        return self.m // 2
-
-    @property
-    def full_product(self) -> GemmSpec:
-        """The product itself, of matrices."""
-        return GemmSpec(self.m, self.n, self.k, Matrix(self.k, 1), Matrix(self.n, 1), types=FLOAT32)
-
-    @property
-    def half(self) -> ConvSpec:
-        """One of the seven, of a sum of quarters of a; written where y's upper left quarter is."""
-        n, k = self.n // 2, self.k // 2
-        if self.image is None:
-            left, y = Matrix(k, 1), Matrix(self.n, 1)
-            return GemmSpec(self.upper, n, k, left, y, types=FLOAT32).convolution()
-        row = self.upper * LANES
-        x, result = (Strides(0, stride, 0, row) for stride in (row, self.image.y.block))
-        size, one = (1, 1, self.upper), (1, 1, 1)
-        return ConvSpec(1, k, n, size, one, x, result, bias=False, types=FLOAT32)
-
-    @property
-    def steps(self) -> tuple[int, Size, Size]:
-        """Elements of a from a row to the next, from 16 terms to the next, to the right half."""
-        if self.image is None:
-            return self.k, LANES, self.k // 2
-        return LANES, self.image.block, self.k // 2 // LANES * self.image.block
-
-    @property
-    def sum_steps(self) -> tuple[int, Size]:
-        """Elements of a sum from a row to the next, from 16 terms to the next."""
-        return (self.k // 2, LANES) if self.image is None else (LANES, self.upper * LANES)
-
-    @property
-    def sum_elements(self) -> Size:
-        """Elements that the seven sums of a's quarters take."""
-        return strassen.PRODUCTS * self.upper * (self.k // 2)
 
 
 def pack_right(b: np.ndarray, spec: StrassenSpec, schedule: ConvSchedule, out: np.ndarray) -> None:
@@ -337,10 +243,10 @@ class _Columns(BlockPhase):
     def _emit_pass(self, chunk: Index) -> None:
         """One of the products, tile by tile: whole ones, then short ones."""
         f = self.f
-        trips, more = self._whole_tiles(chunk), self._short_tiles(chunk)
-        with f.loop(f.iadd(trips, more)) as t:
-            row, rows, room_row, place = self._tile_at(chunk, trips, t.index)
-            offset = f.iadd(f.imul(place, self.tile_elements), f.imul(room_row, self.width))
+        trips, short_tiles = self._whole_tiles(chunk), self._short_tiles(chunk)
+        with f.loop(f.iadd(trips, short_tiles)) as t:
+            row, rows, room_row, room_tile = self._tile_at(chunk, trips, t.index)
+            offset = f.iadd(f.imul(room_tile, self.tile_elements), f.imul(room_row, self.width))
             self.tile_sums = f.at(self.room, offset)
             with f.when(self._is_product(strassen.ALL_BEGUN)):
                 self._emit_not_finite(row, rows, self.tile_sums)
@@ -356,20 +262,13 @@ class _Columns(BlockPhase):
         is_known = isinstance(self.rest_rows, int)
         return list(dict.fromkeys([self.tile_rows, self.short_rows, *(() if is_known else (1,))]))
 
-    def _whole_tiles(self, chunk: Index) -> Index:
-        """How many tiles of all rows an item has."""
-        f, full, per_chunk = self.f, self.full_tiles, self.schedule.chunk
-        if isinstance(full, int) and (full % per_chunk == 0 or self.chunks == 1):
-            return min(per_chunk, full)
-        return f.clamp(f.iadd(full, f.imul(chunk, -per_chunk)), 0, per_chunk)
-
     def _short_tiles(self, chunk: Index) -> Index:
         """How many tiles of fewer rows an item has: the last chunk has those."""
-        f, rest, short = self.f, self.rest_rows, self.short_rows
-        count: Index = int(rest != 0)
-        if not isinstance(rest, int):
-            pieces = f.i64(ceil_div(rest, short))
-            count = f.b.select(self._has_short_rows(), pieces, f.i64(rest))
+        f, remainder, short = self.f, self.rest_rows, self.short_rows
+        count: Index = int(remainder != 0)
+        if not isinstance(remainder, int):
+            pieces = f.i64(ceil_div(remainder, short))
+            count = f.b.select(self._has_short_rows(), pieces, f.i64(remainder))
         if isinstance(chunk, int) or (isinstance(count, int) and not count):
             return count
         is_last = f.b.icmp_signed("==", f.i64(chunk), f.i64(self.chunks - 1))
@@ -381,31 +280,31 @@ class _Columns(BlockPhase):
         return f.b.icmp_signed(">=", f.i64(self.full_spec.upper), f.i64(self.short_rows))
 
     def _tile_at(
-        self, chunk: Index, trips: Index, number: Index
+        self, chunk: Index, trips: Index, tile: Index
     ) -> tuple[Index, Index, Index, Index]:
         """(first row, rows, first row in the room of a tile, number of that room) of a tile."""
         f, short, per_chunk = self.f, self.short_rows, self.schedule.chunk
-        whole_row = f.imul(f.iadd(f.imul(chunk, per_chunk), number), self.tile_rows)
-        whole = whole_row, self.tile_rows, 0, number
+        whole_row = f.imul(f.iadd(f.imul(chunk, per_chunk), tile), self.tile_rows)
+        full: tuple[Index, Index, Index, Index] = whole_row, self.tile_rows, 0, tile
         begin = self.full_tiles * self.tile_rows
         if isinstance(self.rest_rows, int):
-            rest = begin, short, 0, trips
-            if isinstance(number, int) and isinstance(trips, int):
-                return whole if number < trips else rest
+            remainder: tuple[Index, Index, Index, Index] = begin, short, 0, trips
+            if isinstance(tile, int) and isinstance(trips, int):
+                return full if tile < trips else remainder
             if not short:
-                return whole
+                return full
         else:
             has_short_rows = self._has_short_rows()
-            piece = f.iadd(number, f.imul(trips, -1))
+            piece = f.iadd(tile, f.imul(trips, -1))
             length = f.b.select(has_short_rows, f.i64(short), f.i64(1))
             room_row = f.b.mul(f.i64(piece), length)
             last = f.b.sub(f.i64(self.full_spec.upper), length)
             at = f.iadd(begin, room_row)
             at = f.b.select(f.b.icmp_signed("<", f.i64(at), last), f.i64(at), last)
-            rest = at, length, room_row, trips
-        is_whole = f.b.icmp_signed("<", f.i64(number), f.i64(trips))
+            remainder = at, length, room_row, trips
+        is_whole = f.b.icmp_signed("<", f.i64(tile), f.i64(trips))
         selected = [
-            f.b.select(is_whole, f.i64(a), f.i64(b)) for a, b in zip(whole, rest, strict=True)
+            f.b.select(is_whole, f.i64(a), f.i64(b)) for a, b in zip(full, remainder, strict=True)
         ]
         return selected[0], selected[1], selected[2], selected[3]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from verax.compiler.kernels.loops.spec import Access
-from verax.compiler.kernels.products.strassen import F32, StrassenSpec
+from verax.compiler.kernels.products.strassen_spec import F32, StrassenSpec
 from verax.compiler.kernels.reduce.spec import ReduceSpec, Stage
 from verax.compiler.kernels.sizes import Size
 from verax.compiler.kernels.target import LANES

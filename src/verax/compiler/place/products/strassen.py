@@ -12,11 +12,11 @@ from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.loops.loop import LoopSpec
 from verax.compiler.kernels.products.strassen import (
     COLUMNS,
-    StrassenSpec,
     pack_right,
     right_elements,
     room_elements,
 )
+from verax.compiler.kernels.products.strassen_spec import StrassenSpec
 from verax.compiler.kernels.products.strassen_sums import left_sums
 from verax.compiler.kernels.registry import with_known_sizes
 from verax.compiler.kernels.sizes import Size
