@@ -6,19 +6,17 @@ of the time that it takes to import the compiler.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import json
 import os
-import threading
 from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from verax.base.caching import caching_is_off
 from verax.base.errors import UsageError, VeraxError
-from verax.base.reading import file_sha256, recording, stamp
+from verax.base.reading import recording, stamp
 from verax.base.tensors import is_from, is_function, tensors_in
 from verax.formats import MXNET, ONNX, PYTORCH, TENSORFLOW, TFLITE, VX, Format, format_of
 
@@ -180,24 +178,6 @@ def record_name(sha256: str, options: str) -> str:
     return name
 
 
-class _Hashing(threading.Thread):
-    """Hashes a file in a thread of its own."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(name="verax-hash", daemon=True)
-        self._path, self._sha256 = path, ""
-        self.start()
-
-    def run(self) -> None:
-        with contextlib.suppress(VeraxError):  # who reads the file says what is wrong with it
-            self._sha256 = file_sha256(self._path)
-
-    def result(self) -> str:
-        """SHA-256 in hexadecimal; "" for a file that cannot be read."""
-        self.join()
-        return self._sha256
-
-
 class _Reading:
     """Reading a file that a cache may know: who compiled it left a record, so that its nodes need
     not be read before a kept program runs."""
@@ -227,10 +207,12 @@ class _Reading:
 
         before: the stamp of the file.
         """
-        digest = _Hashing(self.path)  # beside the imports
         cache = import_module(CACHE).default_cache()
-        sha256 = digest.result()
-        if cache is None or not sha256:
+        if cache is None:
+            return None
+        try:
+            sha256 = cache.file_sha256(self.path)
+        except VeraxError:  # who reads the file says what is wrong with it
             return None
         text = cache.text(record_name(sha256, self.options), import_module(CACHE).RECORD)
         if text is None:
@@ -241,7 +223,7 @@ class _Reading:
             origin = origins.Origin(
                 self._absolute_path, sha256, record["companions"], self.options, self._read
             )
-            if not origins.has_companions(self.path, origin.companions):
+            if not origins.has_companions(self.path, origin.companions, cache.file_sha256):
                 return None
             model: Model = import_module(DEFERRED).DeferredModel.of(
                 origin, record, before, self.path

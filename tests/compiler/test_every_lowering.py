@@ -34,7 +34,7 @@ from verax.compiler.kernels.products.attention_spec import AttentionSpec
 from verax.compiler.kernels.products.block_scaled import BlockProductSpec, BlockSumsSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, PackSpec
 from verax.compiler.kernels.products.stored import RowsSpec, WidenSpec
-from verax.compiler.kernels.products.strassen import StrassenSpec
+from verax.compiler.kernels.products.strassen_spec import StrassenSpec
 from verax.compiler.kernels.products.visible_keys import UnusualSpec, VisibleKeysSpec
 from verax.compiler.kernels.reduce.pairwise import PairwiseSpec
 from verax.compiler.kernels.reduce.rows import ReduceSpec

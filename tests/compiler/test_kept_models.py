@@ -389,7 +389,7 @@ def test_nothing_is_hashed_where_nothing_is_kept(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VERAX_CACHE", "off")
-    monkeypatch.setattr(loading, "file_sha256", never)
+    monkeypatch.setattr(caching, "file_sha256", never)
     model = verax.load(saved(folder / "net.onnx", network()))
     assert isinstance(model, Model)
     assert model.origin is None

@@ -68,14 +68,14 @@ def test_the_largest_come_first_and_what_they_took_is_given_back(monkeypatch):
         w = rng.standard_normal((rows, columns)).astype(np.float32)
         value, rows = b.add(MatMul(), [value, b.constant(w)]), columns
     sizes, given = [], []
-    pack = PackedConstant.packed
+    write = PackedConstant.write
 
-    def noted(constant):
+    def noted(constant, room):
         if constant.is_block:
             sizes.append(constant.buffer.nbytes)
-        return pack(constant)
+        write(constant, room)
 
-    monkeypatch.setattr(PackedConstant, "packed", noted)
+    monkeypatch.setattr(PackedConstant, "write", noted)
     monkeypatch.setattr(weight_layout, "give_back", lambda: given.append(len(sizes)))
     compile(b.graph([value]), Settings(opt_level=1, threads=1))
     assert len(sizes) == 4 and sizes == sorted(sizes, reverse=True)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verax.base.errors import GraphError
+from verax.ir.assumptions import Assumptions, assuming
 from verax.ir.dim import (
     DimLike,
     ceildiv,
@@ -106,6 +107,14 @@ def test_expressions_that_no_network_has_are_refused():
         with pytest.raises(GraphError, match="absurdly long"):
             for _ in range(100):
                 grown = step(grown)
+
+
+def test_dims_that_differ_by_one_have_hashes_of_their_own() -> None:
+    """Equal ones would have sizes compared that are assumed, or that nobody knows."""
+    hashes = [hash(symbol("n") * factor + shift) for factor in (-2, -1, 3) for shift in (-2, -1)]
+    assert len(set(hashes)) == len(hashes)
+    with assuming(Assumptions({"n": 7})):
+        assert {symbol("m") - 1: "first"}.get(symbol("m") - 2) is None
 
 
 @given(dims(), st.integers(-3, 3))

@@ -23,6 +23,7 @@ from typing import Any
 
 from verax.base.errors import ModelError, UsageError, VeraxError
 from verax.base.private import is_private
+from verax.base.unchanged import Identity, identity_of, is_settled, known_sha256, remember
 
 MOST_AT_ONCE = 1 << 30
 """Bytes that one system call is asked for; Linux gives 2 GiB at most."""
@@ -60,8 +61,9 @@ def private_bytes(
     """
     with _opened(path, description, **options) as (descriptor, size):
         memory = memoryview(mmap.mmap(-1, size, **PRIVATE) if size else b"")
+        identity = identity_of(os.fstat(descriptor))
         _fill(memory, descriptor, size)
-    _record(path, memory)
+    _record(path, memory, identity)
     return memory.toreadonly()
 
 
@@ -71,23 +73,30 @@ def mapped_bytes(path: str | os.PathLike[str], **options: Any) -> memoryview:
     It may be removed or replaced meanwhile, but never be changed. Raises as `private_bytes`, and
     where it is a link or not this user's alone.
     """
+    return mapped_file(path, **options)[0]
+
+
+def mapped_file(path: str | os.PathLike[str], **options: Any) -> tuple[memoryview, Identity]:
+    """As `mapped_bytes`, with the identity of the file that was mapped."""
     with _opened(path, "file", own=True, **options) as (descriptor, size):
+        identity = identity_of(os.fstat(descriptor))
         if not size:
-            return memoryview(b"")
-        return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)).toreadonly()
+            return memoryview(b""), identity
+        content = memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ))
+        return content.toreadonly(), identity
 
 
 def plain_bytes(path: str | os.PathLike[str], description: str = "file", **options: Any) -> bytes:
     """As `private_bytes`, for what needs an object of class `bytes`, such as protobuf."""
     with _opened(path, description, **options) as (descriptor, size):
-        pieces, left = [], size
+        pieces, left, identity = [], size, identity_of(os.fstat(descriptor))
         while left and (piece := os.read(descriptor, min(left, MOST_AT_ONCE))):
             pieces.append(piece)
             left -= len(piece)
         if left:
             raise EOFError
     content = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    _record(path, content)
+    _record(path, content, identity)
     return content
 
 
@@ -102,15 +111,22 @@ def in_own_pages(content: bytes) -> bytes | memoryview:
 
 
 def file_sha256(path: str | os.PathLike[str], **options: Any) -> str:
-    """SHA-256 of a regular file's bytes, in hexadecimal. Raises as `private_bytes`."""
+    """SHA-256 of a regular file's bytes, in hexadecimal; of one that this process has hashed and
+    nobody has written since (`base.unchanged`) it is known. Raises as `private_bytes`."""
     digest, piece = hashlib.sha256(), bytearray(PIECE)
     with _opened(path, "file", **options) as (descriptor, size):
+        identity = identity_of(os.fstat(descriptor))
+        remembered, can_remember = known_sha256(identity), is_settled(identity)
+        if remembered:
+            return remembered
         while size:
             got = os.readv(descriptor, [piece])
             if got == 0:
                 raise EOFError
             digest.update(memoryview(piece)[:got])
             size -= got
+    if can_remember:
+        remember(identity, digest.hexdigest())
     return digest.hexdigest()
 
 
@@ -126,10 +142,10 @@ def recording() -> Iterator[dict[str, str]]:
         _recorded.reset(token)
 
 
-def _record(path: str | os.PathLike[str], content: bytes | memoryview) -> None:
+def _record(path: str | os.PathLike[str], content: bytes | memoryview, identity: Identity) -> None:
     files = _recorded.get()
     if files is not None:
-        files[os.fspath(path)] = hashlib.sha256(content).hexdigest()
+        files[os.fspath(path)] = known_sha256(identity) or hashlib.sha256(content).hexdigest()
 
 
 @contextmanager

@@ -132,26 +132,19 @@ class Specializer:
     def _key(self, graph: Graph, values: Mapping[str, np.ndarray]) -> tuple[str, str]:
         """The hash of a network, and the name of its program in the cache."""
         decisive = {name: value.tobytes() for name, value in values.items()}
-        return self._key_with(graph, decisive, decisive)
+        return self._key_with(self._network(graph, decisive), decisive)
 
-    def _key_with(
-        self, graph: Graph, values: Mapping[str, bytes], decisive: Mapping[str, bytes]
-    ) -> tuple[str, str]:
+    def _key_with(self, network: str, decisive: Mapping[str, bytes]) -> tuple[str, str]:
         """As `_key`. decisive: what the program depends on beside the network."""
         assert self._cache is not None
-        network = self._network(graph, values)
         schedules = "" if self._tuned is None else self._tuned.digest
         return network, self._cache.key(network, decisive, self.target, self.settings, schedules)
 
     def _network(self, graph: Graph, values: Mapping[str, bytes]) -> str:
         """The hash of a network; of one that was read from files it is kept."""
         assert self._cache is not None
-        name = ""
-        if self._origin:
-            types = [f"{v}: {graph.types[v]}" for v in graph.inputs]
-            decisive = [f"{v} = {value.hex()}" for v, value in values.items()]
-            decisive += [f"{v} -> {output}" for v, output in graph.updates.items()]
-            name = entry_name("network", self._origin, *types, *decisive)
+        name = self._network_name(graph, values)
+        if name:
             text = self._cache.text(name, RECORD)
             if text is not None:
                 return text
@@ -163,6 +156,15 @@ class Specializer:
         if name:
             self._cache.keep_text(name, network, RECORD)
         return network
+
+    def _network_name(self, graph: Graph, values: Mapping[str, bytes]) -> str:
+        """What decides a network that was read from files, without a look at it; "" of others."""
+        if not self._origin:
+            return ""
+        types = [f"{v}: {graph.types[v]}" for v in graph.inputs]
+        decisive = [f"{v} = {value.hex()}" for v, value in values.items()]
+        decisive += [f"{v} -> {output}" for v, output in graph.updates.items()]
+        return entry_name("network", self._origin, *types, *decisive)
 
     def release(self, graph: Graph) -> None:
         """Give up the constants of the network, where they can be had again."""
@@ -224,7 +226,8 @@ class Specializer:
         decisive = {"open": np.array(index).tobytes()}
         if graph.bounds:  # under which others are made; that sizes are within is their condition
             decisive["bounds"] = json.dumps(dict(graph.bounds), sort_keys=True).encode()
-        return self._key_with(graph, {}, decisive)[1]
+        name = self._network_name(graph, {})  # no recipe, which states the hash of a network
+        return self._key_with(name or self._network(graph, {}), decisive)[1]
 
     @contextlib.contextmanager
     def _assuming(

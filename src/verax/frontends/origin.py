@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from verax.base.errors import ModelError, VeraxError
-from verax.base.reading import companion, file_sha256, recording
+from verax.base.reading import companion, recording
 from verax.ir.assumptions import assuming
 
 
@@ -72,12 +72,14 @@ def files_of(path: str, files: Mapping[str, str]) -> tuple[str, dict[str, str]] 
     return files[path], names
 
 
-def has_companions(path: str, companions: Mapping[str, str]) -> bool:
-    """True if the files beside a model are those."""
+def has_companions(
+    path: str, companions: Mapping[str, str], sha256_of: Callable[[Path], str]
+) -> bool:
+    """True if the files beside a model are those, by their SHA-256."""
     folder = Path(path).parent
     try:
         return all(
-            file_sha256(companion(folder, name, "data file")) == digest
+            sha256_of(companion(folder, name, "data file")) == digest
             for name, digest in companions.items()
         )
     except VeraxError:

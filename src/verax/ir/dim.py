@@ -143,7 +143,7 @@ class Dim:
 
     @cached_property
     def _hash(self) -> int:
-        return hash(self.terms)
+        return hash(tuple((m, str(n)) for m, n in self.terms))  # hash(-1) is hash(-2)
 
     def __hash__(self) -> int:
         return self._hash

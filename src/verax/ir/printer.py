@@ -72,7 +72,9 @@ def _input(graph: Printed, value: str) -> str:
 
 def content_hash(array: np.ndarray) -> str:
     """Names an array's bytes."""
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:32]
+    flat = np.ascontiguousarray(array).reshape(-1)
+    content = flat.tobytes() if array.dtype.hasobject else flat.view(np.uint8).data
+    return hashlib.sha256(content).hexdigest()[:32]
 
 
 def _value(name: str) -> str:

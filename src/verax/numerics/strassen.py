@@ -27,7 +27,7 @@ Stability of Numerical Algorithms", second edition, section 23.2.2).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -144,12 +144,20 @@ def right_factors(b: np.ndarray) -> list[np.ndarray]:
     return [_added(terms, blocks) for terms in RIGHT]
 
 
-def right_factors_by_column(b: np.ndarray) -> Iterator[np.ndarray]:
-    """`right_factors` of b.T, each transposed: [n / 2, k / 2] of b [n, k]."""
+def quarters_by_column(b: np.ndarray) -> list[np.ndarray]:
+    """`quarters` of b.T, each transposed: [n / 2, k / 2] of b [n, k]."""
     left_upper, left_lower, right_upper, right_lower = quarters(b)
-    blocks = left_upper, right_upper, left_lower, right_lower
-    for terms in RIGHT:
-        yield _added(terms, blocks)
+    return [left_upper, right_upper, left_lower, right_lower]
+
+
+def write_right_factor(product: int, blocks: Sequence[np.ndarray], out: np.ndarray) -> None:
+    """Write to `out` what a product has on the right, of the quarters `blocks` of B."""
+    (first, _), *more = RIGHT[product]
+    if not more:
+        out[...] = blocks[first]
+        return
+    ((second, sign),) = more
+    (np.add if sign > 0 else np.subtract)(blocks[first], blocks[second], out=out)
 
 
 def combined_products(products: Sequence[np.ndarray]) -> np.ndarray:

@@ -34,7 +34,8 @@ import numpy as np
 from verax.base.cores import deciding
 from verax.base.errors import ModelError
 from verax.base.files import atomic_write
-from verax.base.reading import mapped_bytes, private_bytes
+from verax.base.reading import mapped_bytes, mapped_file, private_bytes
+from verax.base.unchanged import Identity, file_identity
 from verax.runtime.header import BlockRecord, HeaderError, Section, read_header
 from verax.runtime.open_sizes import OpenSizes
 from verax.runtime.program_binary import PAGE, ProgramBinary, contract, described, initial_bytes
@@ -103,14 +104,19 @@ def save_binary(
             stream.write(signature(sign, prefix + header))
 
 
-def save_block(folder: str | os.PathLike[str], block: WeightBlock) -> None:
-    """Write a block of an entry beside it, unless it is there. Raises as `save_binary`."""
+def save_block(folder: str | os.PathLike[str], block: WeightBlock) -> Identity:
+    """Write a block of an entry beside it, unless it is there. Raises as `save_binary`.
+
+    -> the identity of the file that was written; () for one that was there, whatever it holds.
+    """
     path = os.path.join(folder, block.digest + BLOCK)
-    if not _is_file_of(path, block.nbytes):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # whatever it is: a pipe would be waited for
-        with atomic_write(path, durable=False, mode=0o600) as stream:
-            stream.write(block.data.data)
+    if _is_file_of(path, block.nbytes):
+        return ()
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # whatever it is: a pipe would be waited for
+    with atomic_write(path, durable=False, mode=0o600) as stream:
+        stream.write(block.data.data)
+    return file_identity(path)
 
 
 def _is_file_of(path: str, nbytes: int) -> bool:
@@ -122,15 +128,20 @@ def _is_file_of(path: str, nbytes: int) -> bool:
 
 
 def load_blocks(
-    folder: str | os.PathLike[str], records: Sequence[BlockRecord], keys: Sequence[str]
+    folder: str | os.PathLike[str],
+    records: Sequence[BlockRecord],
+    keys: Sequence[str],
+    intact: dict[str, Identity],
 ) -> list[WeightBlock]:
     """The blocks of an entry, which lie beside it: of this process, else their files, mapped.
 
-    Raises `ModelError` when there is no such file or it is damaged.
+    intact: by digest the identity of files that held it, which are not hashed again; those that
+    are hashed now are added. Raises `ModelError` when there is no such file or it is damaged.
     """
     loaded = [WEIGHTS.find(digest=record.sha256) for record in records]
     missing = [record for record, block in zip(records, loaded) if block is None]
-    blocks = _side_by_side(partial(_mapped_block, folder), missing, sum(r.size for r in missing))
+    mapping = partial(_mapped_block, folder, intact)
+    blocks = _side_by_side(mapping, missing, sum(r.size for r in missing))
     mapped = dict(zip((record.sha256 for record in missing), blocks))
     return [
         WEIGHTS.add(block or mapped[record.sha256], key)
@@ -148,14 +159,18 @@ def _side_by_side(check: Callable[[S], R], items: Sequence[S], nbytes: int) -> l
         return list(pool.map(check, items))
 
 
-def _mapped_block(folder: str | os.PathLike[str], record: BlockRecord) -> WeightBlock:
-    path = os.path.join(folder, record.sha256 + BLOCK)
-    data = mapped_bytes(path, error=ModelError)
-    if len(data) != record.size or hashlib.sha256(data).hexdigest() != record.sha256:
+def _mapped_block(
+    folder: str | os.PathLike[str], intact: dict[str, Identity], record: BlockRecord
+) -> WeightBlock:
+    path, digest = os.path.join(folder, record.sha256 + BLOCK), record.sha256
+    data, identity = mapped_file(path, error=ModelError)
+    is_intact = identity != () and intact.get(digest) == identity
+    if len(data) != record.size or not (is_intact or hashlib.sha256(data).hexdigest() == digest):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)  # or it would be taken for the block by who writes one
         raise _damaged(path, "a block of its weights does not match its checksum")
-    return WeightBlock(np.frombuffer(data, np.uint8), record.sha256)
+    intact[digest] = identity
+    return WeightBlock(np.frombuffer(data, np.uint8), digest)
 
 
 class NotServedError(Exception):
@@ -171,13 +186,15 @@ def load_binary(
     trust: TrustedKey | None = None,
     entry: str = "",
     sizes: Sequence[int] | None = None,
+    intact: dict[str, Identity] | None = None,
 ) -> tuple[ProgramBinary, dict[str, Any]]:
     """Read a .vx file: the binary (weights read-only) and its notes. Later changes of the file do
     not reach them.
 
     trust: the key that must have signed the file. entry: it is this entry of a cache, which is
-    Verax's own (`reading.mapped_bytes`), and its weights are mapped (`load_blocks`). sizes: that a
-    program for many has to serve, else `NotServedError` is raised before they are. Raises
+    Verax's own (`reading.mapped_bytes`), and its weights are mapped (`load_blocks`, which `intact`
+    is for). sizes: that a program for many has to serve, else `NotServedError` is raised before
+    they are. Raises
     `ModelError` when the file is damaged, contradicts itself or is of another format version,
     `TrustError` when it is not signed by `trust`. The file holds machine code: load only files you
     would also run as programs.
@@ -216,7 +233,8 @@ def load_binary(
         sections, end = _sections(data, len(covered), header.sections)
         if entry:
             folder = os.path.dirname(location)
-            blocks = load_blocks(folder, header.blocks, header.keys)
+            intact = {} if intact is None else intact
+            blocks = load_blocks(folder, header.blocks, header.keys, intact)
         else:
             blocks, end = _blocks(data, end, header.blocks)
         _must_end(data, end)

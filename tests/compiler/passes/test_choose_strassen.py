@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -211,13 +212,15 @@ def test_a_layer_whose_approximation_is_wrong_goes_back(monkeypatch: pytest.Monk
     def wrong(b: np.ndarray) -> list[np.ndarray]:
         return [f * np.float32(1.001) if p == 4 else f for p, f in enumerate(healthy(b))]
 
-    by_column = strassen.right_factors_by_column
+    write = strassen.write_right_factor
+
+    def write_wrong(product: int, blocks: Sequence[np.ndarray], out: np.ndarray) -> None:
+        write(product, blocks, out)
+        if product == 4:
+            out *= np.float32(1.001)
+
     monkeypatch.setattr(strassen, "right_factors", wrong)
-    monkeypatch.setattr(
-        strassen,
-        "right_factors_by_column",
-        lambda b: (f * np.float32(1.001) if p == 4 else f for p, f in enumerate(by_column(b))),
-    )
+    monkeypatch.setattr(strassen, "write_right_factor", write_wrong)
     exe = verax.compile(network(), opt_level=3, certify=True, samples=data(), threads=1)
     assert exe.certificate is not None and exe.certificate.holds
     assert exe.certificate.fallbacks.keys() == {"product"} and exe.recipe.algorithms == {}

@@ -265,6 +265,21 @@ def test_what_changed_is_not_in_the_trace() -> None:
     assert mul.outputs[0] in trace.values
 
 
+@pytest.mark.parametrize("finite", [True, False])
+def test_a_bias_of_zeros_copies_no_weights(finite: bool) -> None:
+    """A map that changes nothing goes, and the weights stay the array that they were."""
+    b, rng = Builder("zeros"), np.random.default_rng(911)
+    weights = rng.standard_normal((5, 7)).astype(np.float32)
+    if not finite:
+        weights[2, 3] = np.inf
+    x = b.input("x", TensorType.parse("float32[3, 5]"))
+    product = b.add(REGISTRY["MatMul"](), [x, b.constant(weights, "w")])
+    graph = b.graph([b.add(REGISTRY["Add"](), [product, b.constant(np.zeros(7, np.float32))])])
+    new, _ = fold_scales(graph)
+    assert kinds(new) == ("MatMul" if finite else "MatMul Add")
+    assert any(a is graph.constants["w"] for a in new.constants.values())
+
+
 @pytest.mark.parametrize("limit", range(4))
 def test_it_stops_when_told(limit: int) -> None:
     def make(m: Made) -> str:

@@ -8,7 +8,7 @@ import pytest
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.products import strassen as kernels
-from verax.compiler.kernels.products.strassen import StrassenSpec
+from verax.compiler.kernels.products.strassen_spec import StrassenSpec
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.calls import KernelCall
 from verax.ir.graph import Builder, Graph

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
-from verax.compiler.kernels.products.strassen import StrassenSpec
+from verax.compiler.kernels.products.strassen_spec import StrassenSpec
 from verax.compiler.kernels.products.strassen_sums import left_sums
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.calls import KernelCall
@@ -28,6 +29,14 @@ SHAPES = [
     ((2, 64), 66, 352),
 ]  # fmt: skip
 """Leading axes of the left factor, terms, columns."""
+
+
+@pytest.fixture(autouse=True)
+def _fresh_sums() -> Iterator[None]:
+    """What the sums of a spec are is remembered, and faults are planted in it here."""
+    left_sums.cache_clear()
+    yield
+    left_sums.cache_clear()
 
 
 def network(rows: tuple[int, ...], k: int, n: int, behind: str) -> Graph:

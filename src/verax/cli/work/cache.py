@@ -9,7 +9,7 @@ from rich.text import Text
 from verax.base.caching import FOLDER, SIZE
 from verax.base.memory import shown_bytes
 from verax.cli.console import can_write, output, write_json
-from verax.compiler.artifacts.cache import CERTIFICATE, PROGRAM, RECORD, default_cache
+from verax.compiler.artifacts.cache import CERTIFICATE, INTACT, PROGRAM, RECORD, default_cache
 from verax.runners.environments.managed import managed_environments, remove_environments
 
 
@@ -30,7 +30,7 @@ def perform(
     entries = cache.entries()
     suffixes = [path.suffix for path, _, _ in entries]
     programs, certificates = suffixes.count(PROGRAM), suffixes.count(CERTIFICATE)
-    records = suffixes.count(RECORD)
+    records = suffixes.count(RECORD) + suffixes.count(INTACT)
     weights = len(suffixes) - programs - certificates - records
     used_bytes = sum(size for _, size, _ in entries)
     environments = managed_environments()

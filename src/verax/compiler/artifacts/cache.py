@@ -12,7 +12,9 @@ found before the file is parsed (`loading`).
 
 Large weights are files of their own (`runtime.vx`), named by the SHA-256 of their content, so the
 programs of a network for several sizes keep them once. One that is missing or damaged makes an
-entry a damaged one.
+entry a damaged one. A record beside an entry says which of these files were intact, and how the
+system identified them then (`base.unchanged`): those that nobody has written since are not hashed
+again. Nor is a model's file.
 
 Machine code that NVIDIA's driver made of a program's kernels lies beside the programs, too
 (`runtime.gpu.cubins`).
@@ -46,8 +48,15 @@ from verax.base.errors import ModelError, UsageError, VeraxError
 from verax.base.files import atomic_write
 from verax.base.memory import parse_bytes
 from verax.base.private import why_not_private
-from verax.base.reading import plain_bytes
+from verax.base.reading import file_sha256, plain_bytes
 from verax.base.settings import Settings
+from verax.base.unchanged import (
+    Identity,
+    file_identity,
+    is_settled,
+    known_sha256,
+    remember,
+)
 from verax.compiler.kernels.llvm.library import llvmlite
 from verax.compiler.kernels.target import Target
 from verax.runtime.gpu.cubins import CUBIN
@@ -56,8 +65,8 @@ from verax.runtime.vx import BLOCK, load_binary, save_binary, save_block
 from verax.runtime.weight_blocks import WeightBlock
 
 DEFAULT_SIZE = 4 << 30
-PROGRAM, CERTIFICATE, RECORD = ".vx", ".json", ".model"
-"""How files of programs, certificates and records of models end."""
+PROGRAM, CERTIFICATE, RECORD, INTACT = ".vx", ".json", ".model", ".intact"
+"""How files of programs, certificates, records of models and of intact blocks end."""
 PRIVATE = 0o600
 """Rights of an entry, whatever the user's usual ones are."""
 ROOT = Path(__file__).resolve().parents[1]
@@ -116,15 +125,16 @@ class ProgramCache:
         path = self.folder / f"{key}{PROGRAM}"
         if not self._has(path):
             return None
+        recorded = self._intact(key)
+        intact = dict(recorded)
         try:
-            loaded = load_binary(path, entry=key, sizes=sizes)
+            loaded = load_binary(path, entry=key, sizes=sizes, intact=intact)
         except (ModelError, UsageError):
             _remove(path)
             return None
         _touch(path)
-        # Blocks are as new as the entry that was used last, so they are dropped behind it.
-        for block in loaded[0].blocks:
-            _touch(self._block(block))
+        if intact != recorded:
+            self._keep_intact(key, intact)
         return loaded
 
     def keep_program(self, key: str, binary: ProgramBinary, notes: dict[str, Any]) -> None:
@@ -133,12 +143,41 @@ class ProgramCache:
 
         def write() -> None:
             for block in binary.blocks:
-                save_block(self.folder, block)
+                intact[block.digest] = save_block(self.folder, block)
             save_binary(path, binary, notes, durable=False, entry=key)
-            for block in binary.blocks:
-                _touch(self._block(block))
 
-        self._write(path, write, frozenset(map(self._block, binary.blocks)))
+        intact: dict[str, Identity] = {}
+        blocks = frozenset(map(self._block, binary.blocks))
+        self._write(path, write, blocks)
+        if intact:
+            self._keep_intact(key, intact, blocks | {path})
+
+    def _intact(self, key: str) -> dict[str, Identity]:
+        """By digest, the identity of each file of a block of an entry that was intact."""
+        try:
+            recorded = json.loads(self.text(key, INTACT) or "{}")
+            return {digest: tuple(map(int, identity)) for digest, identity in recorded.items()}
+        except (AttributeError, TypeError, ValueError):
+            return {}
+
+    def _keep_intact(
+        self, key: str, intact: Mapping[str, Identity], blocks: Set[Path] = frozenset()
+    ) -> None:
+        """Keep that record; a file whose identity is () will be hashed. blocks: see `_write`."""
+        self.keep_text(key, json.dumps(dict(intact)), INTACT, blocks)
+
+    def file_sha256(self, path: str | os.PathLike[str]) -> str:
+        """As `reading.file_sha256`, of a file that any process of this user may have hashed."""
+        name, identity = entry_name("file", os.path.abspath(path)), file_identity(path)
+        recorded, _, sha256 = (self.text(name, RECORD) or "").partition(" ")
+        if identity and recorded == _identity_text(identity):
+            remember(identity, sha256)
+            return sha256
+        may_be_kept = is_settled(identity)
+        sha256 = file_sha256(path)
+        if may_be_kept and known_sha256(identity) == sha256:  # it is that file which was hashed
+            self.keep_text(name, f"{_identity_text(identity)} {sha256}", RECORD)
+        return sha256
 
     def _block(self, block: WeightBlock) -> Path:
         return self.folder / f"{block.digest}{BLOCK}"
@@ -160,25 +199,41 @@ class ProgramCache:
         _touch(path)
         return text.decode()
 
-    def keep_text(self, key: str, text: str, suffix: str = CERTIFICATE) -> None:
-        """Keep a text, with its entry's name and a checksum of both."""
+    def keep_text(
+        self, key: str, text: str, suffix: str = CERTIFICATE, beside: Set[Path] = frozenset()
+    ) -> None:
+        """Keep a text, with its entry's name and a checksum of both. beside: newest files too."""
         path, named = self.folder / f"{key}{suffix}", f"{key}\n{text}".encode()
 
         def write() -> None:
             with atomic_write(path, durable=False, mode=PRIVATE) as stream:
                 stream.write(hashlib.sha256(named).hexdigest().encode() + b"\n" + named)
 
-        self._write(path, write)
+        self._write(path, write, beside)
 
     def entries(self) -> list[tuple[Path, int, float]]:
-        """(file, bytes, time of the last use) of every entry, the longest unused first."""
-        entries = []
+        """(file, bytes, time of the last use) of every entry, the longest unused first.
+
+        A block was used when an entry that reads it was, so it is dropped behind that one.
+        """
+        entries, used = [], dict[str, float]()
         with contextlib.suppress(OSError):
             for path in self.folder.iterdir():
                 with contextlib.suppress(OSError):
-                    if path.suffix in (PROGRAM, CERTIFICATE, RECORD, BLOCK, CUBIN):
+                    if path.suffix in (PROGRAM, CERTIFICATE, RECORD, INTACT, BLOCK, CUBIN):
                         state = path.stat()
                         entries.append((path, state.st_size, state.st_mtime))
+                    if path.suffix == INTACT:
+                        for digest in _digests_in(path):
+                            used[digest] = max(state.st_mtime, used.get(digest, 0.0))
+        entries = [
+            (
+                path,
+                size,
+                max(seconds, used.get(path.stem, 0.0)) if path.suffix == BLOCK else seconds,
+            )
+            for path, size, seconds in entries
+        ]
         return sorted(entries, key=lambda entry: (entry[2], entry[0].suffix == BLOCK))
 
     def clear(self) -> int:
@@ -291,6 +346,18 @@ def _remove(path: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def _identity_text(identity: Identity) -> str:
+    return ",".join(map(str, identity))
+
+
+def _digests_in(record: Path) -> list[str]:
+    """The digests of blocks that a record of intact ones names; it is not used by this."""
+    try:
+        return list(json.loads(plain_bytes(record, own=True).split(b"\n", 2)[2]))
+    except (VeraxError, LookupError, TypeError, ValueError):
+        return []
 
 
 def _touch(path: Path) -> None:

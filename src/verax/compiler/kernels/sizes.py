@@ -10,6 +10,7 @@ merge where strides fit. Emitters ask `isinstance(size, int)` where they decide.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -156,6 +157,11 @@ def dims_of(data: Any) -> Iterator[Dim]:
 
 def entries(data: Any) -> int:
     """How many entries of the table a spec reads: one more than the last; 0 when all is known."""
+    return _entries(data)
+
+
+@functools.lru_cache(maxsize=4096)
+def _entries(data: Any) -> int:
     if isinstance(data, Dim):
         return 1 + max(index_of(Symbol(name)) for name in symbols(data))
     if isinstance(data, Expr):

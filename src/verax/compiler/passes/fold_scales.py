@@ -277,11 +277,18 @@ def folded_behind(graph: Graph, node: Node, affine: AffineMap) -> Edit | None:
         return None
     count = _outputs(op, weights)
     scale, shift = (np.broadcast_to(a, (count,)) for a in (affine.scale, affine.shift))
-    new_weights = rounded(weights.astype(np.float64) * _by_output(op, weights, scale))
+    new_weights = _scaled_weights(weights, _by_output(op, weights, scale))
     before = _bias(graph, bias, count)
     if new_weights is None or before is None:
         return None
     return _with_bias(op, node, new_weights, before * scale, shift, bool(bias))
+
+
+def _scaled_weights(weights: np.ndarray, factors: np.ndarray) -> np.ndarray | None:
+    """As `rounded`; where nothing is scaled (a bias of zeros is added) no copy is made."""
+    if (factors == 1).all():
+        return weights if np.isfinite(weights).all() else None
+    return rounded(weights.astype(np.float64) * factors)
 
 
 def _outputs(op: Operator, weights: np.ndarray) -> int:

@@ -143,6 +143,7 @@ class Calls:
         self.checks: list[str] = []
         self._status = Buffer(MemorySpace.arena, 0, offset=0)
         self._elements: Size = 1
+        self._schedules: dict[Spec, Schedule] = {}
 
     def inside(self) -> Calls:
         """Calls of a body, whose checks are this program's."""
@@ -163,6 +164,11 @@ class Calls:
     def schedule(self, spec: Spec) -> Schedule:
         """The schedule that a call of `spec` gets; of open sizes that of the sizes there are now,
         for a schedule serves all."""
+        if spec not in self._schedules:
+            self._schedules[spec] = self._choose_schedule(spec)
+        return self._schedules[spec]
+
+    def _choose_schedule(self, spec: Spec) -> Schedule:
         if self.sizes is not None and entries(spec):
             typical = with_sizes(spec, assumed_sizes())
             with assuming(None):

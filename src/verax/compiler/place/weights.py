@@ -10,12 +10,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Hashable
+from functools import partial
 
 import numpy as np
 
 from verax.compiler.place.storage import Buffer, MemorySpace, Physical, Placed, Pointer
 from verax.ir.types import TensorType
+from verax.runtime.weight_blocks import room_for
 
+Pack = Callable[[np.ndarray], None]
+"""Writes packed weights into a room of bytes."""
 LATER_BYTES = 1 << 16
 """Weights of fewer bytes are packed at once, and are no blocks."""
 
@@ -30,7 +34,7 @@ class PackedConstant:
     buffer: Buffer
     source: np.ndarray
     packing: Hashable = None
-    pack: Callable[[], np.ndarray] | None = None
+    pack: Pack | None = None
 
     @property
     def is_block(self) -> bool:
@@ -44,11 +48,18 @@ class PackedConstant:
         digest.update(source.reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
 
-    def packed(self) -> np.ndarray:
-        """uint8 [buffer.nbytes]."""
-        packed = self.source if self.pack is None else self.pack()
-        assert packed.nbytes == self.buffer.nbytes, "packed into the room that was asked for"
-        return np.ascontiguousarray(packed).reshape(-1).view(np.uint8)
+    def write(self, room: np.ndarray) -> None:
+        """Pack into `room`, uint8 [buffer.nbytes]."""
+        if self.pack is None:
+            room[:] = np.ascontiguousarray(self.source).reshape(-1).view(np.uint8)
+        else:
+            self.pack(room)
+
+
+def _write_packed(pack: Callable[[], np.ndarray], room: np.ndarray) -> None:
+    packed = pack()
+    assert packed.nbytes == room.nbytes, "packed into the room that was asked for"
+    room[:] = np.ascontiguousarray(packed).reshape(-1).view(np.uint8)
 
 
 class Weights:
@@ -69,17 +80,27 @@ class Weights:
         return Pointer(self._weight_buffer(np.ascontiguousarray(array)))
 
     def packed_later(
-        self, source: np.ndarray, packing: Hashable, nbytes: int, pack: Callable[[], np.ndarray]
+        self,
+        source: np.ndarray,
+        packing: Hashable,
+        nbytes: int,
+        pack: Callable[[], np.ndarray] | None = None,
+        pack_into: Pack | None = None,
     ) -> Pointer:
-        """What `pack` will make of `source`, `nbytes` of it, when the weights are laid out: then
+        """What `pack` will make of `source`, `nbytes` of it, or what `pack_into` will write into
+        uint8 [nbytes], when the weights are laid out: then
         LLVM is at work beside it, and no second copy of all weights is held.
 
         packing: decides the packed content together with `source`, in every program of the target;
         its `repr` is part of the block's key.
         """
+        write = pack_into if pack is None else partial(_write_packed, pack)
+        assert write is not None, "one of them says what is packed"
         if nbytes < LATER_BYTES:
-            return self.packed(pack())
-        return Pointer(self._weight_buffer(np.asarray(source, order="C"), packing, nbytes, pack))
+            (room,) = room_for([nbytes])
+            write(room)
+            return self.packed(room)
+        return Pointer(self._weight_buffer(np.asarray(source, order="C"), packing, nbytes, write))
 
     def drop_contents(self) -> None:
         """Forget what was packed; the buffers stay."""
@@ -91,7 +112,7 @@ class Weights:
         array: np.ndarray,
         packing: Hashable = None,
         nbytes: int | None = None,
-        pack: Callable[[], np.ndarray] | None = None,
+        pack: Pack | None = None,
     ) -> Buffer:
         content = array.reshape(-1).view(np.uint8)
         key = (packing, array.nbytes, content[:4096].tobytes())

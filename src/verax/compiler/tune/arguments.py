@@ -25,10 +25,11 @@ from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, pack_b
 from verax.compiler.kernels.products.paired_bytes import pack_paired
 from verax.compiler.kernels.products.strassen import (
     ARGUMENTS,
-    StrassenSpec,
     pack_right,
+    right_elements,
     room_elements,
 )
+from verax.compiler.kernels.products.strassen_spec import StrassenSpec
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.sizes import static_size
 
@@ -170,7 +171,9 @@ def _of_attention(spec: AttentionSpec) -> list[Argument]:
 def _of_strassen(spec: StrassenSpec) -> list[Argument]:
     def content(schedule: ConvSchedule) -> np.ndarray:
         factor = drawn("float32", spec.k * spec.n, seed_of("factor"))
-        return pack_right(factor.reshape(spec.k, spec.n), spec, schedule)
+        packed = np.empty(right_elements(spec, schedule), np.float32)
+        pack_right(factor.reshape(spec.k, spec.n), spec, schedule, packed)
+        return packed
 
     operands = spec.epilogue.operands if spec.epilogue else ()
     factors = {

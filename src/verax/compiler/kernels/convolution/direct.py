@@ -24,8 +24,10 @@ from verax.compiler.kernels.convolution.schedule import (
     passes,
     written_densely,
 )
+from verax.compiler.kernels.convolution.short_tiles import emit_short_tiles, short_rows
 from verax.compiler.kernels.convolution.spare import computed, widened_blocks
 from verax.compiler.kernels.convolution.spec import ConvSpec, Phase
+from verax.compiler.kernels.convolution.tiles import tile_extent
 from verax.compiler.kernels.layout import Sizes, finished, is_long, load_lanes
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import (
@@ -65,11 +67,6 @@ def emit_direct(module: ModuleBuilder, spec: ConvSpec, schedule: ConvSchedule) -
     return f.finish(items, spec.flops, 4 * (outputs + inputs + weights))
 
 
-def _tile(max_tile: int, extent: Size) -> int:
-    """Outputs of a tile along an axis of `extent`."""
-    return min(max_tile, extent) if isinstance(extent, int) else max_tile
-
-
 class BlockPhase:
     """One phase, for output channel blocks that are taken `blocks` at a time."""
 
@@ -89,8 +86,8 @@ class BlockPhase:
         self.first_block, self.block_groups, self.blocks = first_block, block_groups, blocks
         self.first_item, self.weight_offset = first_item, weight_offset
         self.rows, self.cols = grid(spec, phase)
-        self.tile_rows = _tile(schedule.rows, self.rows)
-        self.tile_cols = _tile(schedule.cols, self.cols)
+        self.tile_rows = tile_extent(schedule.rows, self.rows)
+        self.tile_cols = tile_extent(schedule.cols, self.cols)
         self.full_tiles, self.rest_rows = divmod(self.rows, self.tile_rows)
         if isinstance(self.full_tiles, int):
             self.chunks: Size = ceil_div(self.full_tiles, schedule.chunk)
@@ -116,6 +113,9 @@ class BlockPhase:
         self.ahead = self._ahead() if schedule.ahead else 0
         same = self.types.sum == self.types.y and spec.y.lane == 1
         self.finishes_later = same and is_long(spec.epilogue)
+        is_final = self.passes == 1 and not (spec.initial or self.finishes_later or spec.paired)
+        overlaps = is_final and isinstance(self.cols, int) and self.cols == 1
+        self.short_rows = short_rows(self.tile_rows, blocks, f.module.target) if overlaps else 0
 
     def _computed(self, vectors: list[Any]) -> list[Any]:
         return computed(self.f, vectors, self.blocks, self.spare)
@@ -171,28 +171,33 @@ class BlockPhase:
 
     def _emit_pass(self, chunk: Index) -> None:
         """All tiles of an item, over the input blocks of one pass."""
-        f, per_chunk = self.f, self.schedule.chunk
-        full = self.full_tiles
-        if isinstance(full, int) and (full % per_chunk == 0 or self.chunks == 1):
-            trips: Index = min(per_chunk, full)
-        else:
-            left = f.iadd(full, f.imul(chunk, -per_chunk))
-            trips = f.clamp(left, 0, per_chunk)
+        f, trips = self.f, self._whole_tiles(chunk)
         with f.loop(trips) as t:
-            tile = f.iadd(f.imul(chunk, per_chunk), t.index)
+            tile = f.iadd(f.imul(chunk, self.schedule.chunk), t.index)
             self._emit_rows(f.imul(tile, self.tile_rows), self.tile_rows, t.index)
         if self.rest_rows != 0:
-            row = full * self.tile_rows
+            row = self.full_tiles * self.tile_rows
             with self._when_last(chunk):
+                if self.short_rows and not isinstance(self.rest_rows, int):
+                    count = self.rows, self.rest_rows
+                    emit_short_tiles(f, count, row, self.short_rows, self._emit_rows, trips)
+                    return
                 for first, rows in f.remainder(self.rest_rows, self.tile_rows):
                     self._emit_rows(f.iadd(row, first), rows, trips)
+
+    def _whole_tiles(self, chunk: Index) -> Index:
+        """How many tiles of all rows an item has."""
+        full, per_chunk = self.full_tiles, self.schedule.chunk
+        if isinstance(full, int) and (full % per_chunk == 0 or self.chunks == 1):
+            return min(per_chunk, full)
+        left = self.f.iadd(full, self.f.imul(chunk, -per_chunk))
+        return self.f.clamp(left, 0, per_chunk)
 
     def _when_last(self, chunk: Index) -> AbstractContextManager[None]:
         if isinstance(chunk, int):
             return nullcontext()
-        return self.f.when(
-            self.f.b.icmp_signed("==", self.f.i64(chunk), self.f.i64(self.chunks - 1))
-        )
+        f, last = self.f, self.f.i64(self.chunks - 1)
+        return f.when(f.b.icmp_signed("==", f.i64(chunk), last))
 
     def _emit_rows(self, row: Index, rows: int, tile: Index) -> None:
         """A row of tiles, the `tile`-th of this item."""

@@ -7,7 +7,7 @@ bottom are emitted as smaller tiles, so that a tile never has a condition inside
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
@@ -18,7 +18,11 @@ from verax.compiler.kernels.sizes import Size, ceil_div, static_size
 
 @dataclasses.dataclass(frozen=True)
 class OutputTile:
-    """Outputs computed together: `rows` x `cols` from (row, col), of one block of channels."""
+    """Outputs computed together: `rows` x `cols` from (row, col), of one block of channels.
+
+    inside: how many of the rows and of the columns there are, where the image ends within the tile,
+    which only running tells; None for all.
+    """
 
     batch: Index
     block: Index
@@ -27,6 +31,7 @@ class OutputTile:
     col: Index
     rows: int
     cols: int
+    inside: tuple[Index, Index] | None = None
 
     def pixels(self) -> list[tuple[int, int]]:
         return [(r, c) for r in range(self.rows) for c in range(self.cols)]
@@ -53,7 +58,7 @@ class Walk:
     @property
     def full(self) -> Size:
         """Whole rows of tiles."""
-        return self.count[1] // _tile(self.rows, self.count[1])
+        return self.count[1] // tile_extent(self.rows, self.count[1])
 
     @property
     def chunks(self) -> Size:
@@ -69,7 +74,11 @@ class Walk:
     def emit(self, f: FunctionBuilder, tile: EmitTile, after: EmitTile | None = None) -> None:
         """The loop over this call's items; `tile` emits one tile, `after` what follows a whole row
         of them, which it is given as one tile."""
-        rows = _tile(self.rows, self.count[1])
+        if self.aligned and not all(isinstance(n, int) for n in self.count[1:]):
+            assert after is None, "tiles that begin anywhere have rows that are followed"
+            self._emit_aligned(f, tile)
+            return
+        rows = tile_extent(self.rows, self.count[1])
         remainder = self.count[1] - self.full * rows
         with f.items() as item:
             n, block, d, chunk = item_position(
@@ -89,38 +98,52 @@ class Walk:
                     last_chunk = f.i64(self.chunks - 1)
                     is_last = f.when(f.b.icmp_signed("==", f.i64(chunk), last_chunk))
                 with is_last:
-                    for first, left in self._remainder(f, remainder, rows):
+                    for first, left in f.remainder(remainder, rows):
                         row = self.full * rows + first
                         last = OutputTile(n, block, d, row, 0, left, 0)
                         self._emit_row(f, tile, after, last)
 
-    def _remainder(
-        self, f: FunctionBuilder, extent: Size, below: int
-    ) -> Iterator[tuple[Size, int]]:
-        """(offset, count) of what is left behind whole tiles: one of them, or several where it is
-        read at run time and tiles may begin anywhere."""
-        if isinstance(extent, int) or not self.aligned:
-            yield from f.remainder(extent, below)
-            return
-        for count in range(1, below):
-            with f.when(f.b.icmp_signed("==", f.i64(extent), f.i64(count))):
-                yield 0, count
+    def _emit_aligned(self, f: FunctionBuilder, tile: EmitTile) -> None:
+        """The same for an image whose sizes are read at run time: a tile is emitted twice, whole
+        and for where the image ends within it."""
+        _, down, across = self.count
+        tile_rows, chunks = ceil_div(down, self.rows), self.chunks
+        with f.items() as item:
+            n, block, d, chunk = item_position(
+                f, item.index, self.blocks, self.count[0], chunks, self.blocks_outer
+            )
+            first = f.imul(chunk, self.chunk)
+            trips = f.clamp(f.iadd(tile_rows, f.imul(first, -1)), 0, self.chunk)
+            with f.loop(trips) as r, f.loop(ceil_div(across, self.cols)) as c:
+                row = f.imul(f.iadd(first, r.index), self.rows)
+                col = f.imul(c.index, self.cols)
+                ends = f.iadd(down, f.imul(row, -1)), f.iadd(across, f.imul(col, -1))
+                full_tile = OutputTile(n, block, d, row, col, self.rows, self.cols)
+                is_whole = f.b.and_(
+                    f.b.icmp_signed(">=", f.i64(ends[0]), f.i64(self.rows)),
+                    f.b.icmp_signed(">=", f.i64(ends[1]), f.i64(self.cols)),
+                )
+                with f.b.if_else(is_whole) as (yes, no):
+                    with yes:
+                        tile(full_tile)
+                    with no:
+                        tile(dataclasses.replace(full_tile, inside=ends))
 
     def _emit_row(
         self, f: FunctionBuilder, tile: EmitTile, after: EmitTile | None, tile_start: OutputTile
     ) -> None:
         across = self.count[2]
-        cols = _tile(self.cols, across)
+        cols = tile_extent(self.cols, across)
         full, remainder = divmod(across, cols)
         with f.loop(full) as c:
             tile(dataclasses.replace(tile_start, col=f.imul(c.index, cols), cols=cols))
-        for first, left in self._remainder(f, remainder, cols):
+        for first, left in f.remainder(remainder, cols):
             tile(dataclasses.replace(tile_start, col=full * cols + first, cols=left))
         if after is not None:
             after(dataclasses.replace(tile_start, cols=static_size(across)))
 
 
-def _tile(max_size: int, extent: Size) -> int:
+def tile_extent(max_size: int, extent: Size) -> int:
     """Outputs of a tile along an axis."""
     return min(max_size, extent) if isinstance(extent, int) else max_size
 

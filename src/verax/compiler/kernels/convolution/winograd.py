@@ -11,7 +11,7 @@ does, its pixels being the tiles of all images in order.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -240,9 +240,22 @@ def emit_output(module: ModuleBuilder, spec: WinogradOutput) -> Kernel:
             return m.unbind(winograd_integers.unscaled(m, tiling.tile, result))
 
         for row in range(tile.rows):
+            if tile.inside is not None:
+                store_inside(row, tile, tile.inside, value_at)
+                continue
             values = [value_at(row, c) for c in range(tile.cols)]
             fixed = [(row, c) for c in range(tile.cols)]
             store(tile, values, [(0, 0)] * tile.cols, fixed)
+
+    def store_inside(
+        row: int, tile: OutputTile, inside: tuple[Index, Index],
+        value_at: Callable[[int, int], ir.Value],
+    ) -> None:  # fmt: skip
+        """Of a row of a tile what the image has."""
+        with f.when(f.b.icmp_signed("<", f.i64(row), f.i64(inside[0]))):
+            for c in range(tile.cols):
+                with f.when(f.b.icmp_signed("<", f.i64(c), f.i64(inside[1]))):
+                    store(tile, [value_at(row, c)], [(0, 0)], [(row, c)])
 
     def emit_special(item: Index) -> None:
         """Of an item's tiles those that see what is not finite."""

@@ -12,13 +12,13 @@ the cache: products are never in memory as a whole. What is complete is scaled b
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 
 import numpy as np
 
 from verax.compiler.kernels.convolution.direct import BlockPhase
-from verax.compiler.kernels.convolution.pack import direct_elements, pack_direct_weights, sections
+from verax.compiler.kernels.convolution.pack import direct_elements, sections
 from verax.compiler.kernels.convolution.schedule import (
     L2_BYTES,
     ConvSchedule,
@@ -26,21 +26,15 @@ from verax.compiler.kernels.convolution.schedule import (
     filter_blocks,
 )
 from verax.compiler.kernels.convolution.space import CONVOLUTION
-from verax.compiler.kernels.convolution.spec import ConvSpec
-from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.layout import (
     Epilogue,
     Sizes,
-    Strides,
-    Triple,
     finished,
-    fused,
-    is_long,
-    operand_dtypes,
 )
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index, Kernel, ModuleBuilder
-from verax.compiler.kernels.products.gemm import KNOWN, GemmSpec, Matrix
+from verax.compiler.kernels.products.gemm import KNOWN
+from verax.compiler.kernels.products.strassen_spec import ImageRows, StrassenSpec
 from verax.compiler.kernels.registry import Space, emits
 from verax.compiler.kernels.sizes import (
     Size,
@@ -50,7 +44,6 @@ from verax.compiler.kernels.sizes import (
     static_size,
 )
 from verax.compiler.kernels.target import LANES, Target
-from verax.ir.dim import same
 from verax.numerics import strassen
 
 F32 = "float32"
@@ -58,112 +51,26 @@ COLUMNS = 2 * LANES
 """The right factor has a multiple of so many columns."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ImageRows:
-    """Rows of a product that are the pixels of an image in blocks of 16 channels.
+def pack_right(b: np.ndarray, spec: StrassenSpec, schedule: ConvSchedule, out: np.ndarray) -> None:
+    """Write the seven sums of the quarters of b, whose columns are scaled, in the order that the
+    kernel reads: for each panel of columns all seven, each as `pack_direct_weights` has it.
 
-    block: elements from a block of a to the next one; its pixels lie side by side. y: strides of
-    the result. size: depth, rows and columns of the image, of y and what is fused too.
+    out: float32 [right_elements]; each of its elements is written once.
     """
-
-    block: Size
-    y: Strides
-    size: Triple
-
-
-@dataclasses.dataclass(frozen=True)
-class StrassenSpec:
-    """y [m, n] = a [m, k] @ b [k, n], float32; k is even, n a multiple of 32. Both are row-major
-    and dense, or as `image` says; k is then a multiple of 32. epilogue: as that of `whole`, or of a
-    convolution; y has its type.
-
-    Arguments of the kernel: a, sums of its quarters and scales of its rows (of `left_sums`), packed
-    b, scales of its columns, signs of b (int8 [k, n]), room for sums (`room_elements`), epilogue
-    operands, y.
-    """
-
-    m: Size
-    n: int
-    k: int
-    epilogue: Epilogue | None = None
-    image: ImageRows | None = None
-
-    def __str__(self) -> str:
-        text = f"[{self.m}, {self.k}] @ [{self.k}, {self.n}]"
-        if self.image:
-            text = f"convolution {self.k} to {self.n} x {self.m} pixels"
-        return f"Strassen float32 {text}{fused(self.epilogue)}"
-
-    @property
-    def dtypes(self) -> tuple[str, ...]:
-        return F32, *operand_dtypes(self.epilogue)
-
-    @property
-    def stored(self) -> str:
-        """Element type of y."""
-        return self.epilogue.expr.dtype if self.epilogue else F32
-
-    @property
-    def upper(self) -> Size:
-        """Rows of the upper half; the lower one has one less where m is odd."""
-        return ceil_div(self.m, 2)
-
-    @property
-    def lower(self) -> Size:
-        return self.m // 2
-
-    @property
-    def full_product(self) -> GemmSpec:
-        """The product itself, of matrices."""
-        return GemmSpec(self.m, self.n, self.k, Matrix(self.k, 1), Matrix(self.n, 1), types=FLOAT32)
-
-    @property
-    def half(self) -> ConvSpec:
-        """One of the seven, of a sum of quarters of a; written where y's upper left quarter is."""
-        n, k = self.n // 2, self.k // 2
-        if self.image is None:
-            left, y = Matrix(k, 1), Matrix(self.n, 1)
-            return GemmSpec(self.upper, n, k, left, y, types=FLOAT32).convolution()
-        row = self.upper * LANES
-        x, result = (Strides(0, stride, 0, row) for stride in (row, self.image.y.block))
-        size, one = (1, 1, self.upper), (1, 1, 1)
-        return ConvSpec(1, k, n, size, one, x, result, bias=False, types=FLOAT32)
-
-    @property
-    def steps(self) -> tuple[int, Size, Size]:
-        """Elements of a from a row to the next, from 16 terms to the next, to the right half."""
-        if self.image is None:
-            return self.k, LANES, self.k // 2
-        return LANES, self.image.block, self.k // 2 // LANES * self.image.block
-
-    @property
-    def sum_steps(self) -> tuple[int, Size]:
-        """Elements of a sum from a row to the next, from 16 terms to the next."""
-        return (self.k // 2, LANES) if self.image is None else (LANES, self.upper * LANES)
-
-    @property
-    def sum_elements(self) -> Size:
-        """Elements that the seven sums of a's quarters take."""
-        return strassen.PRODUCTS * self.upper * (self.k // 2)
-
-
-def pack_right(b: np.ndarray, spec: StrassenSpec, schedule: ConvSchedule) -> np.ndarray:
-    """The seven sums of the quarters of b, whose columns are scaled, in the order that the kernel
-    reads: for each panel of columns all seven."""
-    conv = spec.half
-    order = [(static_size(count), blocks) for _, count, blocks in sections(conv, schedule)]
-    packed = np.empty(right_elements(spec, schedule), np.float32)
     by_column, _ = strassen.scaled_left(np.ascontiguousarray(b.T))
-    for product, factor in enumerate(strassen.right_factors_by_column(by_column)):
-        one, at = pack_direct_weights(factor, conv, schedule), 0
-        for panels, blocks in order:
-            end = at + panels * blocks * LANES * (spec.k // 2)
-            section = packed[strassen.PRODUCTS * at : strassen.PRODUCTS * end]
-            section.reshape(panels, strassen.PRODUCTS, -1)[:, product] = one[at:end].reshape(
-                panels, -1
-            )
-            at = end
-    return packed
+    quarters = strassen.quarters_by_column(by_column)
+    half, end = static_size(spec.k // 2), 0
+    for first, count, blocks in sections(spec.half, schedule):
+        panels, width = static_size(count), blocks * LANES
+        start, end = end, end + panels * strassen.PRODUCTS * half * width
+        room = out[start:end].reshape(panels, strassen.PRODUCTS, half, width)
+        columns = slice(static_size(first) * LANES, (static_size(first) + panels * blocks) * LANES)
+        arranged = [
+            quarter[columns].reshape(panels, width, half).transpose(0, 2, 1) for quarter in quarters
+        ]
+        for product in range(strassen.PRODUCTS):
+            strassen.write_right_factor(product, arranged, room[:, product])
+    assert end == len(out), "all columns have a panel"
 
 
 def right_elements(spec: StrassenSpec, schedule: ConvSchedule) -> int:
@@ -178,11 +85,27 @@ def sums_of_item(spec: StrassenSpec, schedule: ConvSchedule) -> Size:
     if isinstance(spec.upper, int):
         full, remainder = divmod(spec.upper, rows)
         tiles = min(schedule.chunk, full) + bool(remainder)
-    return tiles * rows * len(strassen.OUTPUT) * schedule.blocks * LANES
+    return tiles * _room_rows(spec, schedule) * len(strassen.OUTPUT) * schedule.blocks * LANES
 
 
 def _tile_rows(spec: StrassenSpec, schedule: ConvSchedule) -> int:
     return min(schedule.rows, spec.upper) if isinstance(spec.upper, int) else schedule.rows
+
+
+def _short_rows(spec: StrassenSpec, schedule: ConvSchedule) -> int:
+    """Rows of the tiles that take what whole ones leave: all of it, or, of a number that is read at
+    run time, some, the last of which begins where it does not go beyond the end."""
+    rows = _tile_rows(spec, schedule)
+    return spec.upper % rows if isinstance(spec.upper, int) else min(rows, SHORT_ROWS)
+
+
+def _room_rows(spec: StrassenSpec, schedule: ConvSchedule) -> int:
+    """Rows of the room of a tile, which short ones share."""
+    rows = _tile_rows(spec, schedule)
+    if isinstance(spec.upper, int):
+        return rows
+    short = _short_rows(spec, schedule)
+    return max(rows, -(-(rows - 1) // short) * short)
 
 
 def room_elements(spec: StrassenSpec, schedule: ConvSchedule) -> Size:
@@ -198,6 +121,9 @@ ARGUMENTS = ("a", "sums", "row scales", "weights", "column scales", "signs", "ro
 """Of the kernel, before the epilogue's operands and y."""
 NARROW, ROWS = 2, 12
 """Blocks of columns and rows of a tile, where wide panels cannot be shared."""
+SHORT_ROWS = 4
+"""Of short tiles: with two blocks of columns these hide the latency of a multiply-add. Shorter ones
+are as slow, and each length would be more code than all else."""
 FEW_PANELS, ITEMS = 4, 8
 """Fewer panels than these, or an odd number below twice as many, are shared by rows as well."""
 
@@ -289,12 +215,11 @@ class _Columns(BlockPhase):
         named = dict(zip(ARGUMENTS, f.args, strict=False))
         self.a, self.sums, self.row_scales = (named[n] for n in ARGUMENTS[:3])
         self.weights, self.column_scales, self.signs = (named[n] for n in ARGUMENTS[3:6])
-        self.emits_tile: Callable[[Index, int, ir.Value], None] | None = None  # other than products
         self.product: Index = 0
-        self.finishes_later = is_long(spec.epilogue)
-        self.tile_elements = len(strassen.OUTPUT) * self.tile_rows * self.width
+        self.short_rows = _short_rows(spec, schedule)
+        self.room_rows = _room_rows(spec, schedule)
+        self.tile_elements = len(strassen.OUTPUT) * self.room_rows * self.width
         self.across = spec.n // 2 // LANES  # blocks of columns of a half
-        self.may_lack_a_row = not same(spec.lower, spec.upper)
         self.in_line = spec.image is None or written_in_line(spec.image, spec.epilogue)
 
     def _emit_item(self, group: Index, kgroup: Index, n: Index, d: Index, chunk: Index) -> None:
@@ -307,50 +232,95 @@ class _Columns(BlockPhase):
         panel = static_size(self.weights_per_item)
         with f.loop(strassen.PRODUCTS) as p:
             self.product = p.index
-            with f.when(self._is_product(strassen.ALL_BEGUN)):
-                self._emit_pass_of(self._emit_not_finite, chunk)
             self.pass_x = f.at(self.sums, (p.index, spec.upper * (spec.k // 2)))
             panel_offset = (self.order, strassen.PRODUCTS * panel)
             self.pass_w = f.at(self.weights, panel_offset, (p.index, panel), self.weight_offset)
             self._emit_pass(chunk)
-        if self.finishes_later:
-            self._emit_pass_of(self._emit_finish, chunk)
 
     def _is_product(self, product: int) -> ir.Value:
         return self.f.b.icmp_signed("==", self.f.i64(self.product), self.f.i64(product))
 
-    def _emit_pass_of(self, emit: Callable[[Index, int, ir.Value], None], chunk: Index) -> None:
-        """All tiles of an item: emit(row, rows, where its sums lie)."""
-        self.emits_tile = emit
-        self._emit_pass(chunk)
-        self.emits_tile = None
-
-    def _emit_rows(self, row: Index, rows: int, tile: Index) -> None:
-        """Some rows of a tile; a short one may come in pieces (`remainder`)."""
-        f, full = self.f, rows == self.tile_rows
-        piece = 0 if full else f.iadd(row, self.full_tiles * self.tile_rows * -1)
-        self.tile = f.iadd(f.imul(tile, self.tile_elements), f.imul(piece, self.width))
-        super()._emit_rows(row, rows, tile)
-
-    def _emit_tile(self, row: Index, col: Index, rows: int, cols: int, tile: Index) -> None:
-        if self.emits_tile is None:
-            super()._emit_tile(row, col, rows, cols, tile)
-        else:
-            self.emits_tile(row, rows, self.f.at(self.room, self.tile))
-
-    def _emit_finish(self, row: Index, rows: int, sums: ir.Value) -> None:
-        """The epilogue of a tile, whose sums are complete."""
+    def _emit_pass(self, chunk: Index) -> None:
+        """One of the products, tile by tile: whole ones, then short ones."""
         f = self.f
-        for quarter in range(len(strassen.OUTPUT)):
+        trips, short_tiles = self._whole_tiles(chunk), self._short_tiles(chunk)
+        with f.loop(f.iadd(trips, short_tiles)) as t:
+            row, rows, room_row, room_tile = self._tile_at(chunk, trips, t.index)
+            offset = f.iadd(f.imul(room_tile, self.tile_elements), f.imul(room_row, self.width))
+            self.tile_sums = f.at(self.room, offset)
+            with f.when(self._is_product(strassen.ALL_BEGUN)):
+                self._emit_not_finite(row, rows, self.tile_sums)
+            lengths = [rows] if isinstance(rows, int) else self._tile_lengths()
+            for length in lengths:
+                is_length = f.b.icmp_signed("==", f.i64(rows), f.i64(length))
+                with nullcontext() if len(lengths) == 1 else f.when(is_length):
+                    self._emit_tile(row, 0, length, 1, t.index)
+            self._emit_finish(row, rows)
+
+    def _tile_lengths(self) -> list[int]:
+        """All numbers of rows that a tile may have."""
+        is_known = isinstance(self.rest_rows, int)
+        return list(dict.fromkeys([self.tile_rows, self.short_rows, *(() if is_known else (1,))]))
+
+    def _short_tiles(self, chunk: Index) -> Index:
+        """How many tiles of fewer rows an item has: the last chunk has those."""
+        f, remainder, short = self.f, self.rest_rows, self.short_rows
+        count: Index = int(remainder != 0)
+        if not isinstance(remainder, int):
+            pieces = f.i64(ceil_div(remainder, short))
+            count = f.b.select(self._has_short_rows(), pieces, f.i64(remainder))
+        if isinstance(chunk, int) or (isinstance(count, int) and not count):
+            return count
+        is_last = f.b.icmp_signed("==", f.i64(chunk), f.i64(self.chunks - 1))
+        return f.b.select(is_last, f.i64(count), f.i64(0))
+
+    def _has_short_rows(self) -> ir.Value:
+        """Whether there are rows enough for a short tile; else each row is one."""
+        f = self.f
+        return f.b.icmp_signed(">=", f.i64(self.full_spec.upper), f.i64(self.short_rows))
+
+    def _tile_at(
+        self, chunk: Index, trips: Index, tile: Index
+    ) -> tuple[Index, Index, Index, Index]:
+        """(first row, rows, first row in the room of a tile, number of that room) of a tile."""
+        f, short, per_chunk = self.f, self.short_rows, self.schedule.chunk
+        whole_row = f.imul(f.iadd(f.imul(chunk, per_chunk), tile), self.tile_rows)
+        full: tuple[Index, Index, Index, Index] = whole_row, self.tile_rows, 0, tile
+        begin = self.full_tiles * self.tile_rows
+        if isinstance(self.rest_rows, int):
+            remainder: tuple[Index, Index, Index, Index] = begin, short, 0, trips
+            if isinstance(tile, int) and isinstance(trips, int):
+                return full if tile < trips else remainder
+            if not short:
+                return full
+        else:
+            has_short_rows = self._has_short_rows()
+            piece = f.iadd(tile, f.imul(trips, -1))
+            length = f.b.select(has_short_rows, f.i64(short), f.i64(1))
+            room_row = f.b.mul(f.i64(piece), length)
+            last = f.b.sub(f.i64(self.full_spec.upper), length)
+            at = f.iadd(begin, room_row)
+            at = f.b.select(f.b.icmp_signed("<", f.i64(at), last), f.i64(at), last)
+            remainder = at, length, room_row, trips
+        is_whole = f.b.icmp_signed("<", f.i64(tile), f.i64(trips))
+        selected = [
+            f.b.select(is_whole, f.i64(a), f.i64(b)) for a, b in zip(full, remainder, strict=True)
+        ]
+        return selected[0], selected[1], selected[2], selected[3]
+
+    def _emit_finish(self, row: Index, rows: Index) -> None:
+        """The epilogue of the quarters of a tile that this product completes."""
+        f = self.f
+        for quarter, terms in enumerate(strassen.OUTPUT):
             count = self._rows_of(quarter // 2, row, rows)
             if isinstance(count, int) and count == 0:
                 continue
-            with f.loop(count) as r:
+            with f.when(self._is_product(terms[-1][0])), f.loop(count) as r:
                 tile_offsets = [self._in_tile(quarter, r.index, j) for j in range(self.blocks)]
-                values = [f.load(f.at(sums, offset)) for offset in tile_offsets]
-                self._finish(values, quarter, f.iadd(row, r.index), 0)
+                values = [f.load(f.at(self.tile_sums, offset)) for offset in tile_offsets]
+                self._finish(values, quarter, f.iadd(row, r.index))
 
-    def _rows_of(self, down: int, row: Index, rows: int) -> Index:
+    def _rows_of(self, down: int, row: Index, rows: Index) -> Index:
         """How many rows of a tile the upper half, or the lower one, has."""
         return (
             self.f.clamp(self.f.iadd(self.full_spec.lower, self.f.imul(row, -1)), 0, rows)
@@ -358,7 +328,7 @@ class _Columns(BlockPhase):
             else rows
         )
 
-    def _emit_not_finite(self, row: Index, rows: int, sums: ir.Value) -> None:
+    def _emit_not_finite(self, row: Index, rows: Index, sums: ir.Value) -> None:
         """The sums of rows that are not finite become what direct summation gives; what is added
         afterwards is finite and changes nothing."""
         f, spec = self.f, self.full_spec
@@ -412,52 +382,36 @@ class _Columns(BlockPhase):
         """Add a tile of the product to the quarters that it belongs to."""
         for product in range(strassen.PRODUCTS):
             with self.f.when(self._is_product(product)):
-                self._add_to_quarters(product, row, pixels, acc)
+                self._add_to_quarters(product, pixels, acc)
 
     def _add_to_quarters(
-        self, product: int, row: Index, pixels: list[tuple[int, int]], acc: Sequence[ir.Value]
+        self, product: int, pixels: list[tuple[int, int]], acc: Sequence[ir.Value]
     ) -> None:
-        f, lower = self.f, self.full_spec.lower
-        tile = f.at(self.room, self.tile)
+        f = self.f
         for quarter, sign in strassen.OUTPUT_OF[product]:
-            terms = [p for p, _ in strassen.OUTPUT[quarter]]
-            down = quarter // 2
+            is_first = product == strassen.OUTPUT[quarter][0][0]
             for i, (r, _) in enumerate(pixels):
-                last = product == terms[-1]
-                inside = None
-                if last and not self.finishes_later and down and self.may_lack_a_row:
-                    at = f.iadd(row, r)
-                    if isinstance(at, int) and isinstance(lower, int):
-                        if at >= lower:
-                            continue
-                    elif r == len(pixels) - 1:
-                        inside = f.b.icmp_signed("<", f.i64(at), f.i64(lower))
-                with nullcontext() if inside is None else f.when(inside):
-                    values = list(acc[i * self.blocks : (i + 1) * self.blocks])
-                    inside_tile = [self._in_tile(quarter, r, j) for j in range(self.blocks)]
-                    pointers = [f.at(tile, offset) for offset in inside_tile]
-                    if product != terms[0]:
+                for j in range(self.blocks):
+                    value = acc[i * self.blocks + j]
+                    pointer = f.at(self.tile_sums, self._in_tile(quarter, r, j))
+                    if not is_first:
                         add = f.b.fadd if sign > 0 else f.b.fsub
-                        values = [add(f.load(p), v) for p, v in zip(pointers, values, strict=True)]
-                    if last and not self.finishes_later:
-                        self._finish(values, quarter, row, r)
-                        continue
-                    for offset, value in zip(pointers, values, strict=True):
-                        f.store(value, offset)
+                        value = add(f.load(pointer), value)
+                    f.store(value, pointer)
 
     def _in_tile(self, quarter: int, row: Index, block: int) -> Index:
         """Where 16 sums lie among those of a tile."""
-        rows = self.f.iadd(row, quarter * self.tile_rows)
+        rows = self.f.iadd(row, quarter * self.room_rows)
         return self.f.iadd(self.f.imul(rows, self.width), block * LANES)
 
-    def _finish(self, values: Sequence[ir.Value], quarter: int, row: Index, r: int) -> None:
+    def _finish(self, values: Sequence[ir.Value], quarter: int, row: Index) -> None:
         """A row's blocks scaled back, their epilogue, and the results to y."""
         f, spec, (down, right) = self.f, self.full_spec, divmod(quarter, 2)
-        back = f.broadcast(f.at(self.row_scales, row, r + down * spec.upper))
+        back = f.broadcast(f.at(self.row_scales, row, down * spec.upper))
         y = spec.image.y if spec.image else self.spec.y
-        row_position: tuple[list[Index], Sizes] = [0, 0, row], (0, 0, r + down * spec.upper)
+        row_position: tuple[list[Index], Sizes] = [0, 0, row], (0, 0, down * spec.upper)
         if spec.image and not self.in_line:
-            at = f.iadd(row, r + down * spec.upper)
+            at = f.iadd(row, down * spec.upper)
             row_position = f.split(at, *spec.image.size[1:]), (0, 0, 0)
         blocks = [f.iadd(self.block, j + right * self.across) for j in range(self.blocks)]
         columns = [f.load(f.at(self.column_scales, (block, LANES))) for block in blocks]

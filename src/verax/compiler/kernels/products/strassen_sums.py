@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+
 from verax.compiler.kernels.loops.spec import Access
-from verax.compiler.kernels.products.strassen import F32, StrassenSpec
+from verax.compiler.kernels.products.strassen_spec import F32, StrassenSpec
 from verax.compiler.kernels.reduce.spec import ReduceSpec, Stage
 from verax.compiler.kernels.sizes import Size
 from verax.compiler.kernels.target import LANES
@@ -12,7 +14,8 @@ from verax.numerics import power_of_two, strassen
 from verax.numerics.expr import Const, Expr, Input, TracingArith
 
 
-def left_sums(spec: StrassenSpec) -> list[ReduceSpec]:
+@functools.lru_cache(maxsize=256)
+def left_sums(spec: StrassenSpec) -> tuple[ReduceSpec, ...]:
     """What scales rows of a and adds up its quarters: arguments a for each quarter that is read,
     the scales of the rows for each half that is, then the sums once for each product. The last
     upper row of an odd number stands above a row of zeros."""
@@ -60,4 +63,4 @@ def left_sums(spec: StrassenSpec) -> list[ReduceSpec]:
     specs = [kernel(0, spec.lower, 2)] if not same(spec.lower, 0) else []
     if not same(single, 0):
         specs.append(kernel(spec.lower, single, 1))
-    return specs
+    return tuple(specs)

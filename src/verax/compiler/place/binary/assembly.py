@@ -33,6 +33,9 @@ from verax.runtime.gpu.launches import DeviceStep
 MOST_BYTES = 64 << 20
 """Of object code that a process keeps for further networks."""
 
+LONG_TEXT = 1 << 16
+"""Characters of what is a network's own: more are calls of some dozens of kernels."""
+
 
 @dataclasses.dataclass(frozen=True)
 class _CompiledKernel:
@@ -184,7 +187,10 @@ class Assembly:
 
     def object_code(self) -> bytes:
         """The relocatable object file of all of it. CompileError: LLVM refuses the code."""
-        own = code_of(self.module.ir_text(), self.target)
+        text = self.module.ir_text()
+        # It has no loop to speak of, and many calls; LLVM takes as long over these as over kernels.
+        quick = dataclasses.replace(self.target, effort=0) if len(text) > LONG_TEXT else self.target
+        own = code_of(text, quick)
         if not self._entries:
             return own
         objects = [

@@ -73,7 +73,7 @@ def pack_weights(
         if nbytes < largest / 2 and largest > SMALL_WEIGHTS:
             give_back()
             largest = nbytes
-        room[:nbytes] = constant.packed()
+        constant.write(room[:nbytes])
         block = WeightBlock(room)
         free_pages_with(block)
         blocks[constant.buffer.slot] = WEIGHTS.add(block, key)
@@ -85,7 +85,7 @@ def _packed_own(constants: list[PackedConstant], nbytes: int) -> np.ndarray:
     (own,) = room_for([nbytes])
     for constant in constants:
         start = constant.buffer.offset
-        own[start : start + constant.buffer.nbytes] = constant.packed()
+        constant.write(own[start : start + constant.buffer.nbytes])
     return own
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from verax.compiler.kernels.loops.loop import LoopSpec
-from verax.compiler.kernels.products.strassen import COLUMNS, ImageRows, StrassenSpec
+from verax.compiler.kernels.products.strassen import COLUMNS
+from verax.compiler.kernels.products.strassen_spec import ImageRows, StrassenSpec
 from verax.compiler.kernels.sizes import Size
 from verax.compiler.place.convolution.epilogues import epilogue
 from verax.compiler.place.lowering import Lowering, is_static

@@ -12,11 +12,11 @@ from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.loops.loop import LoopSpec
 from verax.compiler.kernels.products.strassen import (
     COLUMNS,
-    StrassenSpec,
     pack_right,
     right_elements,
     room_elements,
 )
+from verax.compiler.kernels.products.strassen_spec import StrassenSpec
 from verax.compiler.kernels.products.strassen_sums import left_sums
 from verax.compiler.kernels.registry import with_known_sizes
 from verax.compiler.kernels.sizes import Size
@@ -104,8 +104,12 @@ def multiply(
         flat = weights.reshape(weights.shape[:2])
         return flat.T if transposed else flat
 
-    def signs() -> np.ndarray:
-        return np.sign(matrix()).astype(np.int8).reshape(-1)
+    def pack_factors(room: np.ndarray) -> None:
+        pack_right(matrix(), spec, schedule, room.view(np.float32))
+
+    def pack_signs(room: np.ndarray) -> None:
+        signs = room.view(np.int8).reshape(matrix().shape)
+        np.subtract(matrix() > 0, matrix() < 0, out=signs, dtype=np.int8)
 
     sums = lowering.values.scratch(4 * spec.sum_elements)
     rows = lowering.values.scratch(4 * 2 * spec.upper)
@@ -114,10 +118,12 @@ def multiply(
         weights,
         packing,
         4 * right_elements(spec, schedule),
-        lambda: pack_right(matrix(), spec, schedule),
+        pack_into=pack_factors,
     )
     columns = lowering.weights.packed(right_scales(matrix()))
-    marked = lowering.weights.packed_later(weights, ("signs", transposed), spec.k * spec.n, signs)
+    marked = lowering.weights.packed_later(
+        weights, ("signs", transposed), spec.k * spec.n, pack_into=pack_signs
+    )
     room = lowering.values.scratch(4 * room_elements(spec, schedule))
     for piece in pieces:
         for kernel in left_sums(spec):
