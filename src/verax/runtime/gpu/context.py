@@ -347,9 +347,11 @@ class GpuContext(ExecutionContext):
             if not self._is_launched(step):
                 continue
             blocks = self._value(step.blocks)
-            if not prepared or not isinstance(prepared[-1], LaunchSequence):
-                prepared.append(LaunchSequence())
-            prepared[-1].launches.append(self._prepared_launch(step, blocks, trip))
+            last = prepared[-1] if prepared else None
+            if not isinstance(last, LaunchSequence):
+                last = LaunchSequence()
+                prepared.append(last)
+            last.launches.append(self._prepared_launch(step, blocks, trip))
         return prepared
 
     def _io_in(
@@ -384,7 +386,7 @@ class GpuContext(ExecutionContext):
         return PreparedLaunch(kernel, items, blocks, launch.threads, launch.shared, pointers)
 
     def _value(self, amount: Amount) -> int:
-        return amount.value(self._table)
+        return amount.value(self._table)  # type: ignore[arg-type]  # an array of integers
 
     def _address(self, address: Address, trip: int) -> int:
         start = {
