@@ -65,6 +65,8 @@ ALLOWED: dict[str, set[str]] = {
             "runtime.open_sizes",
             "runtime.weight_blocks",
             "runtime.elf",
+            "runtime.gpu.code",
+            "runtime.gpu.launches",
             "ops",
             "ir",
             "numerics",

@@ -21,7 +21,7 @@ def test_targets_agree(level: int) -> None:
     want = digests(Settings(level, threads=1))
     assert want.keys() == CASES.keys()
     assert len({*want.values()}) == len(CASES)
-    for target in ("avx2", "avx512"):
+    for target in ("avx2", "avx512", "cuda-emulated"):
         if runs_here(target):
             assert digests(Settings(level, threads=2, target=target)) == want
 

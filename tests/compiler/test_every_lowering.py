@@ -58,7 +58,7 @@ from verax.reference import promised
 
 assert verax.ops
 SUPPORTED = sorted(name for name, op in REGISTRY.items() if not op.unsupported)
-TARGETS = [t for t in ("avx2", "avx512", "aarch64") if Target.named(t).runs_here()]
+TARGETS = [t for t in ("avx2", "avx512", "aarch64", "cuda-emulated") if Target.named(t).runs_here()]
 
 
 USES = {ConvSpec: "Conv", GemmSpec: "MatMul", PackSpec: "MatMul", PoolSpec: "AveragePool",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ class Store:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
-            self.connection.execute("PRAGMA journal_mode=WAL")
+            self._use_write_ahead_log()
             self.connection.execute("PRAGMA synchronous=NORMAL")
             self.connection.executescript(CREATE)
             stored = self._settings({"schema": SCHEMA, **settings})
@@ -80,6 +81,19 @@ class Store:
                     place=str(path),
                     next_step="give another folder with --store",
                 )
+
+    def _use_write_ahead_log(self) -> None:
+        """Switch the journal, which SQLite refuses at once, without waiting, while another process
+        makes the same file."""
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                self.connection.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.01)
 
     def _settings(self, settings: Mapping[str, str]) -> dict[str, str]:
         with self._writing():

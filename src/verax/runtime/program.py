@@ -80,6 +80,9 @@ class Program(OneLine):
         if _leaving:
             self._never_free()
 
+    uses_host_memory = True
+    """Whether its code takes the addresses of the caller's arrays."""
+
     def _require_runs_here(self, target: str) -> None:
         require_runs_here(target)
 

@@ -35,11 +35,11 @@ MAX_COPIED_BYTES = 2048
 
 
 def state_buffers_of(program: Program, sized: SizedProgram | None = None) -> StateBuffers | None:
-    """The state buffers of a program, of open sizes for these; None where it has no state or a step
-    runs in Python."""
+    """The state buffers of a program, of open sizes for these; None where it has no state, a step
+    runs in Python, or its memory is another device's."""
     state = program.binary.state
     updates, in_place = {s.input: s.output for s in state}, {s.input for s in state if s.in_place}
-    if not updates or not program.is_native:
+    if not updates or not program.is_native or not program.uses_host_memory:
         return None
     return StateBuffers(program, updates, in_place, sized)
 

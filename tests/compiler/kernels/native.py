@@ -10,13 +10,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from verax.compiler.kernels.gpu import families
 from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
+from verax.compiler.kernels.llvm.emulated import LATE, REVERSED
 from verax.compiler.kernels.llvm.object_code import object_code
+from verax.compiler.kernels.registry import Spec, emit, schedules
 from verax.compiler.kernels.target import Target
 from verax.runtime.engine import load_object
 
+assert families.FAMILIES, "registered by the import"
 TARGETS = [t for t in (Target.avx512(), Target.avx2(), Target.aarch64()) if t.runs_here()]
+TARGETS.append(Target.emulated_gpu())
 """Targets whose code this machine can run."""
+
+
+def written(module: ModuleBuilder, spec: Spec) -> Kernel:
+    """The kernel of `spec` for the module's target, as rules schedule it."""
+    return emit(module, spec, schedules(spec, module.target)[0])
 
 
 class Native:
@@ -24,15 +34,25 @@ class Native:
 
     def __init__(self, module: ModuleBuilder) -> None:
         self.loaded = load_object(object_code(module))
+        self.is_gpu = bool(module.target.gpu)
 
     def run(
         self, kernel: Kernel, arrays: Sequence[np.ndarray | int], splits: Sequence[int] = ()
     ) -> None:
-        """Run all items, in the pieces that `splits` cuts; arrays may also be addresses."""
+        """Run all items, in the pieces that `splits` cuts; arrays may also be addresses. An
+        emulated GPU runs all, where there are splits with its threads in reverse and late copies.
+        """
         addresses = [a if isinstance(a, int) else a.ctypes.data for a in arrays]
         table = (ctypes.c_void_p * len(addresses))(*addresses)
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         function = kind(self.loaded.address(kernel.name))
+        if self.is_gpu:
+            launch = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)(
+                self.loaded.address(kernel.name)
+            )
+            order = REVERSED | LATE if splits else 0
+            launch(ctypes.addressof(table), kernel.items, kernel.blocks, order)
+            return
         edges = [0, *splits, kernel.items]
         for begin, end in itertools.pairwise(edges):
             function(ctypes.addressof(table), begin, end)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native import GUARDS, TARGETS, Native, assert_same_bits, guarded
+from native import GUARDS, TARGETS, Native, assert_same_bits, guarded, written
 
 from verax.compiler.kernels.llvm.builder import ModuleBuilder
 from verax.compiler.kernels.llvm.object_code import object_code
@@ -49,7 +49,7 @@ def check(spec: LoopSpec, arrays: list[np.ndarray], targets: list[Target] = TARG
     flag = np.zeros(1, np.int32)
     for target in targets:
         module = ModuleBuilder("loops", target)
-        kernel = emit_loop(module, spec)
+        kernel = written(module, spec)
         native = Native(module)
         for splits in ((), (kernel.items // 3,)):
             outs = [a.copy() for a in arrays[len(spec.inputs) :]]
@@ -175,7 +175,7 @@ def test_where_reads_a_mask_whose_true_is_any_byte() -> None:
     mask = (np.arange(n) % 3).astype(np.uint8)
     out = np.zeros(n, np.float32)
     module = ModuleBuilder("mask", TARGETS[0])
-    kernel = emit_loop(module, spec)
+    kernel = written(module, spec)
     x = data(n)
     Native(module).run(kernel, [mask, x, out])
     np.testing.assert_array_equal(out, np.where(mask != 0, x, -x))
@@ -196,7 +196,7 @@ def test_in_place() -> None:
     x = data(200) / np.float32(20)
     want = expected(spec, [x, x])[0]
     module = ModuleBuilder("inplace", TARGETS[0])
-    kernel = emit_loop(module, spec)
+    kernel = written(module, spec)
     Native(module).run(kernel, [x, x])
     assert_same_bits(x, want)
 
@@ -319,7 +319,7 @@ def test_nothing_is_touched_outside_the_arrays(at_start: bool) -> None:
     ]  # fmt: skip
     for target in TARGETS:
         module = ModuleBuilder("guards", target)
-        kernels = [emit_loop(module, spec) for spec, *_ in cases]
+        kernels = [written(module, spec) for spec, *_ in cases]
         native = Native(module)
         for kernel, (spec, inputs, size, dtype) in zip(kernels, cases):
             out = guarded(np.zeros(size, dtype), at_start)
@@ -330,5 +330,5 @@ def test_nothing_is_touched_outside_the_arrays(at_start: bool) -> None:
 
 def test_arm_code_can_be_generated() -> None:
     module = ModuleBuilder("arm", Target.aarch64())
-    emit_loop(module, LoopSpec((33, 50), (read((1, 33)),), (read((50, 1)),), (COPY,)))
+    written(module, LoopSpec((33, 50), (read((1, 33)),), (read((50, 1)),), (COPY,)))
     assert len(object_code(module)) > 500

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native import GUARDS, TARGETS, Native, assert_same_bits, guarded
+from native import GUARDS, TARGETS, Native, assert_same_bits, guarded, written
 
 from verax.compiler.kernels.llvm.builder import ModuleBuilder
 from verax.compiler.kernels.llvm.object_code import object_code
 from verax.compiler.kernels.loops.loop import Access
-from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage, emit_reduce
+from verax.compiler.kernels.reduce.rows import ReduceSpec, Stage
 from verax.compiler.kernels.target import Target
 from verax.numerics.arith_numpy import NumpyArith
 from verax.numerics.expr import Input, compose, evaluate, trace
@@ -64,7 +64,7 @@ def check(spec: ReduceSpec, arrays: list[np.ndarray], targets: list[Target] = TA
     want = expected(spec, arrays)
     for target in targets:
         module = ModuleBuilder("reduce", target)
-        kernel = emit_reduce(module, spec)
+        kernel = written(module, spec)
         native = Native(module)
         for splits in ((), (kernel.items // 2,)):
             outs = [a.copy() for a in arrays[len(spec.inputs) :]]
@@ -115,7 +115,7 @@ def test_softmax_in_place(dims: tuple[int, ...], axis: int) -> None:
         x = data(int(np.prod(dims)))
         (want,) = expected(spec, [x, x])
         module = ModuleBuilder("inplace", TARGETS[0])
-        kernel = emit_reduce(module, spec)
+        kernel = written(module, spec)
         Native(module).run(kernel, [x, x])
         assert_same_bits(x, want)
 
@@ -328,7 +328,7 @@ def test_nothing_is_touched_outside_the_arrays(at_start: bool) -> None:
     for target in TARGETS:
         module = ModuleBuilder("guards", target)
         specs = [softmax((5, 37), 1), softmax((2, 19, 35), 1), softmax((70, 21), 0)]
-        kernels = [emit_reduce(module, spec) for spec in specs]
+        kernels = [written(module, spec) for spec in specs]
         native = Native(module)
         for spec, kernel in zip(specs, kernels):
             x = data(spec.rows * spec.length)
@@ -339,8 +339,8 @@ def test_nothing_is_touched_outside_the_arrays(at_start: bool) -> None:
 
 def test_arm_code_can_be_generated() -> None:
     module = ModuleBuilder("arm", Target.aarch64())
-    emit_reduce(module, softmax((5, 37), 1))
-    emit_reduce(module, softmax((5, 37, 20), 1))
+    written(module, softmax((5, 37), 1))
+    written(module, softmax((5, 37, 20), 1))
     assert len(object_code(module)) > 500
 
 

@@ -8,7 +8,7 @@ from verax.base.settings import Settings
 from verax.compiler.describe.machine_peak import peak_gflops
 from verax.compiler.kernels.sizes import static_size
 from verax.compiler.kernels.target import Target
-from verax.compiler.place.binary.emit import runs_alone
+from verax.compiler.place.binary.segment import runs_alone
 from verax.compiler.place.calls import BranchCall, KernelCall, LoopCall, ReferenceCall
 from verax.compiler.place.program import LoweredProgram
 from verax.records.profile import Profile, StepTime

@@ -171,8 +171,8 @@ class Target:
     @property
     def makes_elf(self) -> bool:
         """Whether object files for it are ELF, as everywhere but on macOS and Windows."""
-        others = ("darwin", "macos", "windows", "nvptx")
-        return not any(system in self.triple for system in others)
+        no_elf = ("darwin", "macos", "windows", "nvptx")
+        return not any(system in self.triple for system in no_elf)
 
     def machine(self) -> llvm.TargetMachine:
         """A fresh LLVM target machine, for position independent code."""

@@ -1,8 +1,8 @@
 """The code of a program on a GPU: kernels, and what each of its segments launches.
 
 It takes the place of the object code of a program for a CPU: a zip archive that holds the digest of
-the binary that it belongs to, as object code does (`program_binary.contract`), `launches.json`, and
-the kernels: PTX as text, one module each, or for an emulated GPU one object file.
+the binary that it belongs to, as object code does (`program_binary.contract`), launches as JSON,
+and the kernels: PTX as text, one module each, or for an emulated GPU one object file.
 """
 
 from __future__ import annotations

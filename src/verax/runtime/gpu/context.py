@@ -20,17 +20,17 @@ from verax.runtime.gpu.device import Device, LaunchSequence, PreparedLaunch
 from verax.runtime.gpu.launches import (
     Address,
     Amount,
-    Branch,
+    DeviceBranch,
+    DeviceLoop,
+    DeviceRepeat,
     DeviceStep,
     Launch,
-    Loop,
-    Repeat,
 )
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program_binary import CTX_ARENA, Scheduled, Segment, Tensor
 from verax.runtime.python_steps import BoundCount, BoundPython
 
-Control: TypeAlias = Branch | Loop | Repeat
+Control: TypeAlias = DeviceBranch | DeviceLoop | DeviceRepeat
 SMALLEST_ALLOCATION = 256
 """Bytes: an array of nothing has an address, too."""
 
@@ -85,12 +85,12 @@ class GpuContext(ExecutionContext):
     def _allocate(self, name: str, nbytes: int, keeps: bool = False) -> int:
         """The address of memory of that name, of at least so many bytes. keeps: what it holds."""
         if nbytes > self._capacity.get(name, -1):
-            old, old_bytes = self._memory.get(name), self._capacity.get(name, 0)
+            old, capacity = self._memory.get(name), self._capacity.get(name, 0)
             if old is not None and not keeps:
                 self._release(name)  # so that both need not find a place
             new = self._device.allocate(max(nbytes, SMALLEST_ALLOCATION))
             if old is not None and keeps:
-                content = np.empty(old_bytes, np.uint8)
+                content = np.empty(capacity, np.uint8)
                 self._device.read(content, old)
                 self._device.write(new, content)
                 self._release(name)
@@ -327,11 +327,11 @@ class GpuContext(ExecutionContext):
 
     def _run_launches(self, steps: list[LaunchSequence | Control], trip: int) -> None:
         for step in steps:
-            if isinstance(step, Branch):
+            if isinstance(step, DeviceBranch):
                 self._branch(step, trip)
-            elif isinstance(step, Loop):
+            elif isinstance(step, DeviceLoop):
                 self._loop(step)
-            elif isinstance(step, Repeat):
+            elif isinstance(step, DeviceRepeat):
                 for i in range(self._value(step.times)):
                     self._run_launches(self._prepare(step.body, i), i)
             else:
@@ -406,14 +406,14 @@ class GpuContext(ExecutionContext):
     def _write_scalar(self, address: Address, trip: int, value: np.generic) -> None:
         self._device.write(self._address(address, trip), np.array([value]))
 
-    def _branch(self, step: Branch, trip: int) -> None:
+    def _branch(self, step: DeviceBranch, trip: int) -> None:
         side = step.then if self._read_scalar(step.condition, trip, np.uint8) else step.orelse
         if side is None:
             self._write_scalar(step.flag, trip, np.int32(1))
         else:
             self._run_launches(self._prepare(side, trip), trip)
 
-    def _loop(self, step: Loop) -> None:
+    def _loop(self, step: DeviceLoop) -> None:
         requested = step.max_trips
         if step.limit is not None:
             requested = self._read_scalar(step.limit, 0, np.int64)

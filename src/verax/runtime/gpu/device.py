@@ -31,7 +31,8 @@ class PreparedLaunch:
     ) -> None:
         self.kernel, self.items, self.blocks = kernel, items, blocks
         self.threads, self.shared = threads, shared
-        self.pointers = (ctypes.c_uint64 * max(len(pointers), 1))(*pointers)
+        # The parameter has room for the table of sizes, whether or not the kernel reads it.
+        self.pointers = (ctypes.c_uint64 * (len(pointers) + 1))(*pointers)
         self._items = ctypes.c_int64(items)
         addresses = ctypes.addressof(self.pointers), ctypes.addressof(self._items)
         self.parameters = (ctypes.c_void_p * 2)(*addresses)

@@ -9,19 +9,22 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 KNOWN = -1
 """Entry of a number that is known."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Amount:
-    """number, and what entry `entry` of the table holds more, unless it is `KNOWN`."""
+    """constant, and what entry `entry` of the table holds more, unless it is `KNOWN`."""
 
-    number: int
+    constant: int
     entry: int = KNOWN
 
-    def value(self, table: Sequence[int]) -> int:
-        return self.number if self.entry == KNOWN else self.number + int(table[self.entry])
+    def value(self, table: Sequence[int] | np.ndarray) -> int:
+        """The number, for the table of some sizes."""
+        return self.constant if self.entry == KNOWN else self.constant + int(table[self.entry])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Launch:
 
 
 @dataclasses.dataclass(frozen=True)
-class Branch:
+class DeviceBranch:
     """One of two lists, by a bool on the device; where one is None, `flag` (int32) is set."""
 
     condition: Address
@@ -63,7 +66,7 @@ class Branch:
 
 
 @dataclasses.dataclass(frozen=True)
-class Loop:
+class DeviceLoop:
     """Steps that are repeated, as `place.calls.LoopCall` says."""
 
     limit: Address | None
@@ -76,15 +79,17 @@ class Loop:
 
 
 @dataclasses.dataclass(frozen=True)
-class Repeat:
+class DeviceRepeat:
     """Steps that are repeated so many times."""
 
     times: Amount
     body: tuple[DeviceStep, ...]
 
 
-DeviceStep = Launch | Branch | Loop | Repeat
-_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Launch, Branch, Loop, Repeat)}
+DeviceStep = Launch | DeviceBranch | DeviceLoop | DeviceRepeat
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (Launch, DeviceBranch, DeviceLoop, DeviceRepeat)
+}
 
 
 def launches(steps: Iterable[DeviceStep]) -> Iterator[Launch]:
@@ -92,7 +97,7 @@ def launches(steps: Iterable[DeviceStep]) -> Iterator[Launch]:
     for step in steps:
         if isinstance(step, Launch):
             yield step
-        elif isinstance(step, Branch):
+        elif isinstance(step, DeviceBranch):
             yield from launches((*(step.then or ()), *(step.orelse or ())))
         else:
             yield from launches(step.body)
@@ -105,7 +110,7 @@ def as_json(steps: Sequence[DeviceStep]) -> list[dict[str, Any]]:
 
 def _described(value: Any) -> Any:
     if isinstance(value, Amount):
-        return value.number if value.entry == KNOWN else [value.number, value.entry]
+        return value.constant if value.entry == KNOWN else [value.constant, value.entry]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: _described(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"kind": type(value).__name__, **fields}
@@ -115,7 +120,7 @@ def _described(value: Any) -> Any:
 
 
 def from_json(steps: Sequence[Mapping[str, Any]]) -> tuple[DeviceStep, ...]:
-    """What `as_json` described. Raises `KeyError`, `TypeError` or `ValueError` for anything else."""
+    """What `as_json` described. Raises `KeyError`, `TypeError` or `ValueError` for all else."""
     return tuple(_step(step) for step in steps)
 
 

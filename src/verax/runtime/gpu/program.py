@@ -38,6 +38,8 @@ class GpuProgram(Program):
         self.device = device_of(binary.target, card)
         super().__init__(binary, threads, python_call)
 
+    uses_host_memory = False
+
     def _load(self, binary: ProgramBinary) -> Any:
         if not binary.object_code:
             return None

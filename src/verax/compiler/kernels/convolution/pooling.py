@@ -145,7 +145,7 @@ def _runs(spec: PoolSpec, axis: int) -> list[_Run]:
 @dataclasses.dataclass(frozen=True)
 class _Stretch:
     """Neighboring outputs of one axis. run: where all of them meet the same kernel positions, which
-    are known; else they are computed for each (`_run_at`)."""
+    are known; else they are computed for each (`run_at`)."""
 
     first: Size
     count: Size
@@ -171,7 +171,7 @@ def _stretches(spec: PoolSpec, axis: int) -> list[_Stretch]:
     return [stretch for stretch in stretches if not same(stretch.count, 0)]
 
 
-def _run_at(f: FunctionBuilder, spec: PoolSpec, axis: int, output: Index) -> _Run:
+def run_at(f: FunctionBuilder, spec: PoolSpec, axis: int, output: Index) -> _Run:
     """The run of one output, computed when it runs; see `PoolSpec.taps` and `counted`."""
     d, size, kernel = spec.dilations[axis], spec.size[axis], spec.kernel[axis]
     start = f.iadd(f.imul(output, spec.strides[axis]), -spec.pads[axis])
@@ -199,14 +199,14 @@ KNOWN = ("float32", "float64", "int8", "uint8", "int16", "int32")
 """Element types of pools."""
 
 
-def _with_known_channels(spec: PoolSpec) -> PoolSpec:
+def with_known_channels(spec: PoolSpec) -> PoolSpec:
     """Batch and image sizes may be read at run time, but for means of integers."""
     if spec.kind == "rounded":
         return numbers(spec)
     return dataclasses.replace(spec, channels=numbers(spec.channels))
 
 
-@emits(PoolSpec, dtypes=KNOWN, settle=_with_known_channels)
+@emits(PoolSpec, dtypes=KNOWN, settle=with_known_channels)
 def emit_pool(module: ModuleBuilder, spec: PoolSpec) -> Kernel:
     """The kernel for `spec`. Items: a chunk of rows of one block of channels, at one depth."""
     operands = spec.epilogue.operands if spec.epilogue else ()
@@ -228,12 +228,12 @@ def emit_pool(module: ModuleBuilder, spec: PoolSpec) -> Kernel:
         stop = f.clamp(f.iadd(start, chunk), 0, spec.output[1])
         for depth in _stretches(spec, 0):
             with _within(f, d, depth):
-                deep = depth.run or _run_at(f, spec, 0, d)
+                deep = depth.run or run_at(f, spec, 0, d)
                 for rows in _stretches(spec, 1):
                     low = f.clamp(start, rows.first, rows.first + rows.count)
                     high = f.clamp(stop, rows.first, rows.first + rows.count)
                     with f.loop(high, start=low) as row:
-                        high_run = rows.run or _run_at(f, spec, 1, row.index)
+                        high_run = rows.run or run_at(f, spec, 1, row.index)
                         for cols in _stretches(spec, 2):
                             outer_runs = (deep, high_run)
                             _emit_row(f, spec, (n, block), (d, row.index), outer_runs, cols)
@@ -261,20 +261,20 @@ def _emit_row(
     if cols.run is None:
         with f.loop(cols.count) as t:
             col = f.iadd(t.index, cols.first)
-            runs = (*outer, _run_at(f, spec, 2, col))
-            _emit_tile(f, spec, channels, (*position, col), runs, 1)
+            runs = (*outer, run_at(f, spec, 2, col))
+            emit_tile(f, spec, channels, (*position, col), runs, 1)
         return
     full, remainder = divmod(cols.count, TILE)
     if full != 0:
         with f.loop(full) as t:
             col = f.iadd(f.imul(t.index, TILE), cols.first)
-            _emit_tile(f, spec, channels, (*position, col), (*outer, cols.run), TILE)
+            emit_tile(f, spec, channels, (*position, col), (*outer, cols.run), TILE)
     for first, size in f.remainder(remainder, TILE):
         col = cols.first + full * TILE + first
-        _emit_tile(f, spec, channels, (*position, col), (*outer, cols.run), size)
+        emit_tile(f, spec, channels, (*position, col), (*outer, cols.run), size)
 
 
-def _emit_tile(
+def emit_tile(
     f: FunctionBuilder,
     spec: PoolSpec,
     channels: tuple[Index, Index],

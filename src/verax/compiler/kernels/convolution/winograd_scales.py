@@ -77,7 +77,7 @@ def emit_scales(module: ModuleBuilder, spec: WinogradScales) -> Kernel:
             down = f.iadd(f.imul(image, tiling.down), f.iadd(first, t.index))
             col = f.imul(c.index, lanes)
             above = f.imul(t.index, tiling.tile * tables.reach)
-            _emit_scales(
+            emit_scales_of_columns(
                 f,
                 tables,
                 lanes,
@@ -193,7 +193,7 @@ def _lanes(numbers: list[int]) -> ir.Constant:
     return ir.Constant(ir.VectorType(I32, len(numbers)), numbers)
 
 
-def _emit_scales(
+def emit_scales_of_columns(
     f: FunctionBuilder,
     tables: Tables,
     lanes: int,

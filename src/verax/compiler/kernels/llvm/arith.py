@@ -110,10 +110,11 @@ class LlvmArith(Arith[Typed]):
     def call(self, function: str, *args: Typed) -> Typed:
         if args[0].dtype == "float64" and self.lanes > lanes_in_step(self.fb.module.target):
             return self._in_pieces(function, args)
-        if function not in SHORT_WAYS or not self.lanes or args[0].dtype != "float32":
+        is_slow = not self.lanes and not self.fb.module.target.gpu  # a scalar on a CPU is rare
+        if function not in SHORT_WAYS or is_slow or args[0].dtype != "float32":
             return functions.call(self, function, args)
         exact_lanes, short = certain(self, SHORT_WAYS[function], args[0])
-        lanes = self.b.bitcast(exact_lanes.value, ir.IntType(self.lanes))
+        lanes = self.b.bitcast(exact_lanes.value, ir.IntType(self.lanes or 1))
         before = self.b.block
         with self.b.if_then(self.b.icmp_unsigned("!=", lanes, lanes.type(-1))):
             promised = functions.call(self, function, args)

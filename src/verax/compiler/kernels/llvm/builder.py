@@ -6,8 +6,9 @@ runs: LLVM's IR passes are not used, only its code generator. No fast-math flag 
 
 ABI of every kernel: `void name(ptr args, i64 begin, i64 end)`. `args` is an array of pointers, each
 to the first logical element of a tensor; the work items [begin, end) are executed. On a GPU a
-thread executes one item (`gpu`). Shapes and strides are counted in elements. They are constants, or entries of a table of dims (`sizes`): a
-kernel that reads some has one pointer more, behind the tensors, to an array of i64.
+thread executes one item (`gpu`). Shapes and strides are counted in elements. They are constants, or
+entries of a table of dims (`sizes`): a kernel that reads some has one pointer more, behind the
+tensors, to an array of i64.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.llvm.emitted_loop import EmittedLoop
+from verax.compiler.kernels.llvm.emitted_loop import EmittedLoop, Index
 from verax.compiler.kernels.sizes import Size, index_of, maximum, minimum
 from verax.compiler.kernels.target import LANES, Target
 from verax.ir.dim import Atom, Dim, Division, Symbol
@@ -47,8 +48,6 @@ def _size(element: ir.Type) -> int:
 ELEMENT_SIZES = {name: _size(element) for name, element in ELEMENT_TYPES.items()}
 """Bytes of one element in memory, by dtype name."""
 
-Index: TypeAlias = "Size | ir.Value"
-"""A number, a size of the table of dims, or what the kernel computes."""
 Term: TypeAlias = "Index | tuple[Index, Index]"
 """Part of an address, in elements: an index, or (index, stride)."""
 
@@ -381,6 +380,9 @@ class FunctionBuilder:
 
     def store_first(self, value: ir.Value, pointer: ir.Value, count: Index) -> None:
         """Write the first `count` lanes; nothing behind them is touched."""
+        if isinstance(count, int) and count == 1:  # of 16 bits LLVM 22 would write two for x86
+            self.store(self.b.extract_element(value, ir.Constant(I32, 0)), pointer)
+            return
         self.store_masked(value, pointer, self.first(count, value.type.count))
 
     def store_masked(self, value: ir.Value, pointer: ir.Value, mask: ir.Value) -> None:

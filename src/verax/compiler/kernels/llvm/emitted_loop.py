@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeAlias
 
 from verax.compiler.kernels.llvm import text as ir
-
-if TYPE_CHECKING:
-    from verax.compiler.kernels.llvm.builder import FunctionBuilder, Index
+from verax.compiler.kernels.sizes import Size
 
 _I64 = ir.IntType(64)
+Index: TypeAlias = "Size | ir.Value"
+"""A number, a size of the table of dims, or what the kernel computes."""
+
+
+class LoopBuilder(Protocol):
+    """What writes a loop: `builder.FunctionBuilder`."""
+
+    b: ir.IRBuilder
+
+    def block(self, name: str) -> ir.Block: ...
+
+    def i64(self, value: Index) -> ir.Value: ...
 
 
 class EmittedLoop:
@@ -22,7 +32,7 @@ class EmittedLoop:
     """
 
     def __init__(
-        self, fb: FunctionBuilder, start: Index, stop: Index, step: int, carry: Sequence[ir.Value]
+        self, fb: LoopBuilder, start: Index, stop: Index, step: int, carry: Sequence[ir.Value]
     ) -> None:
         self._fb, self._start, self._stop, self._step = fb, start, stop, step
         self._initial = list(carry)

@@ -19,6 +19,8 @@ REVERSED, LATE = 1, 2
 """Bits of `order`."""
 MOST_COPIES = 512
 """That a thread may have under way."""
+NAN = 0x7FC00000
+"""Of float32: what is read where a copy has not arrived."""
 LAUNCH_TYPES = (PTR, I64, I64, I64)
 
 COROUTINES = """
@@ -36,25 +38,33 @@ declare void @llvm.coro.destroy(ptr)
 
 COPIES = f"""
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-%copy = type {{ ptr, ptr, i32, i32 }} ; to, from, bytes, group
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+%copy = type {{ ptr, ptr, i32, i32, i32 }} ; to, from, bytes, group, size
 %copies = type {{ i64, i32, i32, i32, [{MOST_COPIES} x %copy] }} ; order, first, end, groups
 
-define internal void @copy_now(ptr %to, ptr %from, i32 %bytes) noinline {{
-  store <4 x i32> zeroinitializer, ptr %to, align 16
+define internal void @copy_now(ptr %to, ptr %from, i32 %bytes, i32 %size) noinline {{
+  %all = zext i32 %size to i64
+  call void @llvm.memset.p0.i64(ptr %to, i8 0, i64 %all, i1 false)
   %n = zext i32 %bytes to i64
   call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %n, i1 false)
   ret void
 }}
-define internal void @copy_start(ptr %q, ptr %to, ptr %from, i32 %bytes) noinline {{
+define internal void @copy_start(ptr %q, ptr %to, ptr %from, i32 %bytes, i32 %size) noinline {{
   %order = load i64, ptr %q
   %late = and i64 %order, {LATE}
   %now = icmp eq i64 %late, 0
   br i1 %now, label %at_once, label %later
 at_once:
-  call void @copy_now(ptr %to, ptr %from, i32 %bytes)
+  call void @copy_now(ptr %to, ptr %from, i32 %bytes, i32 %size)
   ret void
 later:
-  store <4 x i32> splat (i32 2143289344), ptr %to, align 16
+  store i32 {NAN}, ptr %to, align 4
+  %long = icmp eq i32 %size, 16
+  br i1 %long, label %fill, label %queue
+fill:
+  store <4 x i32> splat (i32 {NAN}), ptr %to, align 16
+  br label %queue
+queue:
   %endp = getelementptr %copies, ptr %q, i32 0, i32 2
   %end = load i32, ptr %endp
   %slot = urem i32 %end, {MOST_COPIES}
@@ -68,6 +78,8 @@ later:
   %group = load i32, ptr %groupp
   %e3 = getelementptr %copy, ptr %e, i32 0, i32 3
   store i32 %group, ptr %e3
+  %e4 = getelementptr %copy, ptr %e, i32 0, i32 4
+  store i32 %size, ptr %e4
   %next = add i32 %end, 1
   store i32 %next, ptr %endp
   ret void
@@ -105,7 +117,9 @@ make:
   %from = load ptr, ptr %e1
   %e2 = getelementptr %copy, ptr %e, i32 0, i32 2
   %bytes = load i32, ptr %e2
-  call void @copy_now(ptr %to, ptr %from, i32 %bytes)
+  %e4 = getelementptr %copy, ptr %e, i32 0, i32 4
+  %size = load i32, ptr %e4
+  call void @copy_now(ptr %to, ptr %from, i32 %bytes, i32 %size)
   %next = add i32 %first, 1
   store i32 %next, ptr %firstp
   br label %head

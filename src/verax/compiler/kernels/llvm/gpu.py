@@ -235,17 +235,27 @@ class BlockBuilder(GpuBuilder):
     def copy_16(self, to: ir.Value, source: ir.Value, nbytes: ir.Value) -> None:
         """Begin to copy `nbytes` (i32, at most 16) from `source` to `to`, in shared memory, where
         zeros follow up to 16. Both are aligned to 16 bytes."""
+        self._copy(16, "cg", to, source, nbytes)
+
+    def copy_4(self, to: ir.Value, source: ir.Value, nbytes: ir.Value) -> None:
+        """The same for 4 bytes, to which both are aligned: `nbytes` is 4, or 0 for a zero."""
+        self._copy(4, "ca", to, source, nbytes)
+
+    def _copy(
+        self, size: int, cached: str, to: ir.Value, source: ir.Value, nbytes: ir.Value
+    ) -> None:
         if self.is_emulated:
-            self._call_copies("copy_start", [self._copies, to, source, nbytes])
+            args = [self._copies, to, source, nbytes, ir.Constant(I32, size)]
+            self._call_copies("copy_start", args)
         elif self.copies_asynchronously:
-            name = "llvm.nvvm.cp.async.cg.shared.global.16.s"
+            name = f"llvm.nvvm.cp.async.{cached}.shared.global.{size}.s"
             function = self.module.intrinsic(name, VOID, [SHARED, GLOBAL, I32])
             self.b.call(function, [to, self.b.addrspacecast(source, GLOBAL), nbytes])
         else:
-            self._copy_at_once(to, source, nbytes)
+            self._copy_at_once(size // 4, to, source, nbytes)
 
-    def _copy_at_once(self, to: ir.Value, source: ir.Value, nbytes: ir.Value) -> None:
-        for word in range(4):
+    def _copy_at_once(self, words: int, to: ir.Value, source: ir.Value, nbytes: ir.Value) -> None:
+        for word in range(words):
             address = self.at(to, word)
             self.store(ir.Constant(F32, 0.0), address)
             with self.when(self.b.icmp_unsigned(">", nbytes, ir.Constant(I32, 4 * word))):

@@ -31,10 +31,10 @@ from verax.compiler.kernels.llvm.types import (
 )
 
 __all__ = [
-    "ArrayType", "BFloatType", "Block", "Callee", "Constant", "Definitions", "DoubleType", "FloatType", "Function",
-    "FunctionType", "GlobalVariable", "HalfType", "IRBuilder", "InlineAsm", "IntType",
-    "LiteralStructType", "Module", "Phi", "PointerType", "Type", "Undefined", "Value", "VectorType",
-    "VoidType",
+    "ArrayType", "BFloatType", "Block", "Callee", "Constant", "Definitions", "DoubleType",
+    "FloatType", "Function", "FunctionType", "GlobalVariable", "HalfType", "IRBuilder", "InlineAsm",
+    "IntType", "LiteralStructType", "Module", "Phi", "PointerType", "Type", "Undefined", "Value",
+    "VectorType", "VoidType",
 ]  # fmt: skip
 
 _SIGNED = {"<": "slt", "<=": "sle", ">": "sgt", ">=": "sge", "==": "eq", "!=": "ne"}
@@ -322,6 +322,9 @@ class IRBuilder:
     def udiv(self, a: Value, b: Value) -> Value:
         return self._binary("udiv", a, b)
 
+    def urem(self, a: Value, b: Value) -> Value:
+        return self._binary("urem", a, b)
+
     def sdiv(self, a: Value, b: Value) -> Value:
         return self._binary("sdiv", a, b)
 
@@ -416,6 +419,9 @@ class IRBuilder:
 
     def addrspacecast(self, a: Value, kind: Type) -> Value:
         return self._cast("addrspacecast", a, kind)
+
+    def ptrtoint(self, a: Value, kind: Type) -> Value:
+        return self._cast("ptrtoint", a, kind)
 
     def fptrunc(self, a: Value, kind: Type) -> Value:
         return self._cast("fptrunc", a, kind)

@@ -73,7 +73,7 @@ class VoidType(Type):
 
 
 class PointerType(Type):
-    """space: 0 for memory of any kind; of a GPU 1 is its memory, 3 what threads of a block share."""
+    """space: 0 for memory of any kind; on a GPU 1 is its memory, 3 what a block's threads share."""
 
     __slots__ = ()
 

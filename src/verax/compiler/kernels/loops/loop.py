@@ -54,7 +54,7 @@ def emit_loop(module: ModuleBuilder, spec: LoopSpec) -> Kernel:
 
 def plan_loop(spec: LoopSpec) -> LoopPlan:
     """How `spec` is executed: merged dims, vector dim, tile dim, work items."""
-    spec = _merged(_sorted(_without_units(spec)))
+    spec = simplified(spec)
     dims = spec.dims
     vector = len(dims) - 1
     tile = _tile_dim(spec, vector)
@@ -72,6 +72,11 @@ def plan_loop(spec: LoopSpec) -> LoopPlan:
         _CHUNK if has_few_items and split == len(outer) and not _at_most(extent, 2 * _CHUNK) else 0
     )
     return LoopPlan(spec, tile=None, item_dims=outer[:split], inner_dims=outer[split:], chunk=chunk)
+
+
+def simplified(spec: LoopSpec) -> LoopSpec:
+    """An equal spec with few dims, that of the first output's unit stride last."""
+    return _merged(_sorted(_without_units(spec)))
 
 
 def _at_most(size: Size, limit: int) -> bool:

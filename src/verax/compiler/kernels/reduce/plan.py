@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from verax.compiler.kernels.loops.spec import Access
 from verax.compiler.kernels.reduce.spec import ReduceSpec
-from verax.compiler.kernels.sizes import Size, moves
+from verax.compiler.kernels.sizes import Size, moves, numbers
 from verax.numerics.expr import Apply, Expr, Input, nodes
 
 
@@ -67,6 +67,14 @@ def simplified(spec: ReduceSpec) -> ReduceSpec:
 def _moving(spec: ReduceSpec) -> list[Access]:
     n = len(spec.outer)
     return [a for a in spec.inputs if moves(a.strides[n:])]
+
+
+def with_known_groups(spec: ReduceSpec) -> ReduceSpec:
+    """How many rows there are and how long they are is read at run time, except where some groups
+    of elements are left out."""
+    if all(stage.group_stride == 1 for stage in spec.stages):
+        return spec
+    return replace(spec, reduced=numbers(spec.reduced))
 
 
 def across_dim(spec: ReduceSpec) -> int | None:

@@ -8,7 +8,6 @@ rows (the rows are interleaved, as in NCHW16c or a reduction over channels of a 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
 from verax.compiler.kernels.llvm import text as ir
@@ -24,13 +23,14 @@ from verax.compiler.kernels.reduce.plan import (
     across_dim,
     outer_moved_last,
     simplified,
+    with_known_groups,
     with_unit_reduced,
 )
 from verax.compiler.kernels.reduce.spec import ReduceSpec, Stage
 from verax.compiler.kernels.reduce.strips import Strip, calls
 from verax.compiler.kernels.reduce.walks import across, along
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.sizes import Size, ceil_div, numbers, static_size
+from verax.compiler.kernels.sizes import Size, ceil_div, static_size
 from verax.compiler.kernels.target import LANES
 from verax.numerics.expr import input_dtypes
 from verax.numerics.reductions import in_blocks
@@ -44,15 +44,7 @@ SHORT, MOST_TOGETHER = 256, 1024
 time, or four where an element takes a function."""
 
 
-def _with_known_groups(spec: ReduceSpec) -> ReduceSpec:
-    """How many rows there are and how long they are is read at run time, except where some groups
-    of elements are left out."""
-    if all(stage.group_stride == 1 for stage in spec.stages):
-        return spec
-    return dataclasses.replace(spec, reduced=numbers(spec.reduced))
-
-
-@emits(ReduceSpec, dtypes=ELEMENT_TYPES, settle=_with_known_groups)
+@emits(ReduceSpec, dtypes=ELEMENT_TYPES, settle=with_known_groups)
 def emit_reduce(module: ModuleBuilder, spec: ReduceSpec) -> Kernel:
     """The kernel of `spec`; the same spec gives the same kernel.
 

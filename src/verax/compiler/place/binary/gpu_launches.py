@@ -9,7 +9,15 @@ from verax.compiler.kernels.sizes import Size, entries
 from verax.compiler.place.calls import BranchCall, KernelCall, LoopCall, Native, RepeatCall
 from verax.compiler.place.size_table import SizeTable
 from verax.compiler.place.storage import MemorySpace, Pointer
-from verax.runtime.gpu.launches import Address, Amount, Branch, DeviceStep, Launch, Loop, Repeat
+from verax.runtime.gpu.launches import (
+    Address,
+    Amount,
+    DeviceBranch,
+    DeviceLoop,
+    DeviceRepeat,
+    DeviceStep,
+    Launch,
+)
 from verax.runtime.program_binary import OWN_WEIGHTS
 
 
@@ -25,21 +33,19 @@ class LaunchWriter:
 
     def _step(self, call: Native) -> DeviceStep:
         if isinstance(call, BranchCall):
-            return Branch(
+            return DeviceBranch(
                 self._address(call.condition),
                 self._side(call.then),
                 self._side(call.orelse),
                 self._address(call.flag),
             )
         if isinstance(call, LoopCall):
-            limit, first = (
-                None if p is None else self._address(p) for p in (call.limit, call.first)
-            )
+            limit, first = map(self._address_or_none, (call.limit, call.first))
             trip_index, going = self._address(call.trip_index), self._address(call.going)
             body, flag = self.steps(call.body), self._address(call.flag)
-            return Loop(limit, first, call.max_trips, trip_index, going, body, flag)
+            return DeviceLoop(limit, first, call.max_trips, trip_index, going, body, flag)
         if isinstance(call, RepeatCall):
-            return Repeat(self._amount(call.times), self.steps(call.body))
+            return DeviceRepeat(self._amount(call.times), self.steps(call.body))
         return self._launch(call)
 
     def _side(self, calls: Sequence[Native] | None) -> tuple[DeviceStep, ...] | None:
@@ -63,6 +69,9 @@ class LaunchWriter:
             return Amount(size)
         assert self._table is not None, "sizes are open only where there is a table"
         return Amount(0, self._table.index(size))
+
+    def _address_or_none(self, pointer: Pointer | None) -> Address | None:
+        return None if pointer is None else self._address(pointer)
 
     def _address(self, pointer: Pointer) -> Address:
         buffer, table = pointer.buffer, self._table

@@ -1,0 +1,116 @@
+"""The PTX of tiles: rounded to nearest, subnormals kept, and as many registers as there are."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.compiler.kernels.gpu.emulation import ptx
+from tests.compiler.kernels.gpu.problems import Product, tile
+
+from verax.compiler.kernels.convolution.spec import ConvSpec
+from verax.compiler.kernels.dtypes import FLOAT32
+from verax.compiler.kernels.gpu.tiles import TILES, TileSchedule
+from verax.compiler.kernels.layout import blocked_strides, planar_strides
+from verax.compiler.kernels.products.gemm import GemmSpec, Matrix
+
+TABLE = Path(__file__).with_name("registers.json")
+ARITHMETIC = re.compile(
+    r"^\s*((?:add|sub|mul|div|fma|mad|rcp|sqrt|cvt)\.[\w.]*f(?:16|32|64)[\w.]*)", re.M
+)
+EXACT = re.compile(r"^(?:cvt\.f32\.f16|cvt\.f64\.f32)$")
+"""Conversions that round nothing."""
+
+
+def specs() -> dict[str, Any]:
+    """What is held by the table: one of each way that data come."""
+    size, border = (1, 28, 28), ((0, 0), (1, 1), (1, 1))
+    first = ((0, 0), (3, 3), (3, 3))
+    return {
+        "product": GemmSpec(512, 768, 768, Matrix(768, 1), Matrix(768, 1), types=FLOAT32),
+        "product of odd sizes": GemmSpec(
+            333, 509, 417, Matrix(417, 1), Matrix(509, 1), types=FLOAT32
+        ),
+        "3x3 of blocks": ConvSpec(
+            2, 64, 96, size, (1, 3, 3), blocked_strides(64, size, border),
+            blocked_strides(96, size), pads=(0, 1, 1), types=FLOAT32,
+        ),
+        "7x7 of three planes": ConvSpec(
+            2, 3, 64, (1, 14, 14), (1, 7, 7), planar_strides(3, size, first),
+            blocked_strides(64, (1, 14, 14)), strides=(1, 2, 2), pads=(0, 3, 3), types=FLOAT32,
+        ),
+    }  # fmt: skip
+
+
+def test_all_is_rounded_to_nearest_and_nothing_flushed() -> None:
+    for epilogue in ("relu", "gelu", "float16"):
+        text = ptx(
+            Product(70, 90, 50, bias="column", epilogue=epilogue).problem().spec, tile(32, 32)
+        )
+        assert ".ftz" not in text and ".approx" not in text
+        instructions = [i for i in ARITHMETIC.findall(text) if not EXACT.match(i)]
+        assert any(i == "fma.rn.f32" for i in instructions)
+        assert not [i for i in instructions if ".rn" not in i and not i.startswith("cvt.rzi")]
+        assert "mad.f32" not in text and "wmma" not in text and "mma.sync" not in text
+
+
+def test_factors_are_copied_sixteen_bytes_at_a_time() -> None:
+    text = ptx(specs()["3x3 of blocks"], tile(64, 64))
+    assert "cp.async.cg.shared.global" in text and "ld.shared.v4" in text
+    old = ptx(specs()["3x3 of blocks"], tile(64, 64), "sm_70")
+    assert "cp.async" not in old
+
+
+def ptxas() -> str | None:
+    """The assembler, from the machine or from NVIDIA's wheel."""
+    found = shutil.which("ptxas")
+    spec = importlib.util.find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or []) if spec and not found else []:
+        for path in Path(folder).glob("**/bin/ptxas"):
+            return str(path)
+    return found
+
+
+def measured(assembler: str, spec: Any, schedule: TileSchedule, folder: Path) -> list[int]:
+    """Registers of a thread, and bytes that it spills."""
+    source = folder / "kernel.ptx"
+    source.write_text(ptx(spec, schedule))
+    command = [assembler, "-v", "-arch", "sm_90", str(source), "-o", str(folder / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    registers = re.search(r"Used (\d+) registers", done.stderr)
+    spilled = re.search(r"(\d+) bytes spill stores", done.stderr)
+    assert registers and spilled, done.stderr
+    return [int(registers[1]), int(spilled[1])]
+
+
+def name_of(schedule: TileSchedule) -> str:
+    s = schedule
+    thread = f"{s.thread_pixels}x{s.thread_filters}"
+    return f"{s.pixels}x{s.filters} by {thread}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("schedule", TILES, ids=name_of)
+def test_registers_and_spills_are_those_of_the_table(
+    schedule: TileSchedule, tmp_path: Path
+) -> None:
+    """VERAX_WRITE_REGISTERS=1 writes the table anew."""
+    assembler = ptxas()
+    if assembler is None:
+        pytest.skip("ptxas is not installed (pip install nvidia-cuda-nvcc)")
+    found = {n: measured(assembler, spec, schedule, tmp_path) for n, spec in specs().items()}
+    table = json.loads(TABLE.read_text()) if TABLE.exists() else {}
+    if os.environ.get("VERAX_WRITE_REGISTERS"):
+        table[name_of(schedule)] = found
+        TABLE.write_text(json.dumps(table, indent=1) + "\n")
+        return
+    held = table[name_of(schedule)]
+    for kind, (registers, spilled) in found.items():
+        assert registers <= held[kind][0] and spilled <= held[kind][1], kind
