@@ -32,7 +32,7 @@ from verax.runtime.gpu.arrays import DeviceArray
 from verax.runtime.gpu.code import unpacked
 from verax.runtime.gpu.cuda import cuda_device
 from verax.runtime.gpu.device import Device
-from verax.runtime.gpu.program import device_of
+from verax.runtime.gpu.devices import device_of
 
 EMULATED = "cuda-emulated"
 
