@@ -64,6 +64,15 @@ class Node:
         *("func", "gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ"),
         *("sharedMemBytes", "kernelParams", "extra", "kern", "ctx"),
     )
+    func: int
+    gridDimX: int
+    gridDimY: int
+    gridDimZ: int
+    blockDimX: int
+    blockDimY: int
+    blockDimZ: int
+    sharedMemBytes: int
+    kernelParams: int
 
 
 class FakeDriver(types.ModuleType):

@@ -271,7 +271,7 @@ class TestRefusals:
         with pytest.raises(DeviceError, match="finds no card"):
             Target.named("cuda")
         library = FakeDriver()
-        library.cuInit = _missing_library  # type: ignore[method-assign]
+        vars(library)["cuInit"] = _missing_library
         install(monkeypatch, library)
         with pytest.raises(DeviceError, match=re.escape("cannot be loaded on this machine (libcu")):
             Target.named("cuda")

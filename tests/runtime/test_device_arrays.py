@@ -32,10 +32,9 @@ from verax.runtime.gpu.arrays import DeviceArray
 from verax.runtime.gpu.code import unpacked
 from verax.runtime.gpu.cuda import cuda_device
 from verax.runtime.gpu.device import Device
-from verax.runtime.gpu.program import device_of
+from verax.runtime.gpu.devices import device_of
 
 EMULATED = "cuda-emulated"
-RANDOM = np.random.default_rng(393)
 
 
 class Tensor:
@@ -350,7 +349,7 @@ def test_a_node_on_the_reference_runs_in_between() -> None:
     assert exe.plan.on_reference and exe.plan.copied_bytes == 4 * 3 * 7 + 8 * 7
     assert "nodes run on the reference (no kernel), for which 140 bytes are copied" in str(exe.plan)
     assert compile_graph(graph, Settings()).plan.copied_bytes == 0
-    array = RANDOM.standard_normal((3, 7)).astype(np.float32)
+    array = np.random.default_rng(393).standard_normal((3, 7)).astype(np.float32)
     outputs = exe.run({"x": Tensor(array, device_of(EMULATED))})
     assert host_bytes(outputs) == expected(graph, {"x": array})
     with pytest.raises(UnsupportedError, match="no kernel takes"):

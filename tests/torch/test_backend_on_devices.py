@@ -132,7 +132,8 @@ def test_an_executable_takes_tensors_of_a_card() -> None:
     host = exe.run({"x": x.numpy(), "scale": scale.numpy()})
     turned = stub_device._placed(x.transpose(0, 3).contiguous().transpose(0, 3))
     outputs = exe.run({"x": turned, "scale": scale})
-    assert [type(y.owner) for y in outputs.values()] == [StubTensor] * len(outputs)
+    owners = [getattr(y, "owner", None) for y in outputs.values()]
+    assert [type(owner) for owner in owners] == [StubTensor] * len(outputs)
     assert [np.asarray(y).tobytes() for y in outputs.values()] == [
         y.tobytes() for y in host.values()
     ]

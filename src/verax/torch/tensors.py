@@ -9,10 +9,12 @@ import numpy as np
 
 from verax.base.arrays import as_array, as_tensor
 from verax.base.errors import UnsupportedError
+from verax.base.gpu_targets import CUDA
 from verax.base.optional import optional
-from verax.runtime.gpu.arrays import CUDA_TENSORS
 
 torch: Any = optional("torch", "to use verax.torch")
+CUDA_TENSORS = CUDA
+"""The type of PyTorch's devices whose tensors lie on a card of NVIDIA."""
 SAMPLES = 16
 """Elements of a weight that are looked at to see whether it is what it was."""
 

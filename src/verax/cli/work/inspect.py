@@ -10,7 +10,7 @@ from rich.text import Text
 
 from verax.base.cuda_driver import why_not
 from verax.base.errors import CompileError
-from verax.base.gpu_targets import GPU_TARGETS
+from verax.base.gpu_targets import EMULATED_GPU
 from verax.base.options import ModelOptions
 from verax.base.processor import runs_here
 from verax.cli.console import can_write, output, write_json
@@ -22,8 +22,6 @@ from verax.ir.types import TensorType
 from verax.ops.control.control import kinds_inside
 from verax.records.codec import to_plain
 from verax.report.tables import Column, FittingTable
-from verax.runtime.gpu.code import unpacked
-from verax.runtime.gpu.launches import launches
 
 VX_SUFFIX = ".vx"
 Types = dict[str, TensorType]
@@ -108,11 +106,10 @@ def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
     )
     state_types = {n: TensorType.of(a) for n, a in program.state.items()}
     _signature(program.inputs, program.outputs, state_types)
-    kernels: int | None = None
-    if image.target in GPU_TARGETS and image.object_code:
-        code = unpacked(image.object_code)
-        kernels = len({one.kernel for steps in code.segments.values() for one in launches(steps)})
-        kind = "PTX" if code.ptx else "code of this machine's kind of processor"
+    kernels = program.gpu_kernels
+    if kernels is not None:
+        is_real = image.target != EMULATED_GPU
+        kind = "PTX" if is_real else "code of this machine's kind of processor"
         reason = "" if runs_here(image.target) else f"; not run here: {why_not(image.target)}"
         output.print(Text(f"{kernels} kernels, as {kind} for {image.target}{reason}"))
     output.print(

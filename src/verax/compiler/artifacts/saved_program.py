@@ -38,9 +38,11 @@ if TYPE_CHECKING:
     from verax.records.certificate import Certificate
     from verax.records.recipe import Recipe
     from verax.runtime.gpu.calls import any_on_device, run_on_device
+    from verax.runtime.gpu.code import kernel_count
 else:
     any_on_device = deferred("verax.runtime.gpu.calls:any_on_device")
     run_on_device = deferred("verax.runtime.gpu.calls:run_on_device")
+    kernel_count = deferred("verax.runtime.gpu.code:kernel_count")
 
 
 def calls_of(
@@ -183,6 +185,13 @@ class SavedExecutable(StatefulExecutable):
         return certificate
 
     @property
+    def gpu_kernels(self) -> int | None:
+        """How many kernels a program for a GPU has; None of one for the processor."""
+        if self.binary.target not in GPU_TARGETS or not self.binary.object_code:
+            return None
+        return kernel_count(self.binary.object_code)
+
+    @property
     def plan(self) -> tuple[str, ...]:
         return tuple(self.notes.get("plan", ()))
 
@@ -192,6 +201,7 @@ class SavedExecutable(StatefulExecutable):
         return self._state_buffers.run(inputs, state) if self._state_buffers else None
 
     def _outputs_of(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        outputs: Any
         try:
             outputs = self._program.run_if_exact(inputs)
             if outputs is None and self.binary.target in GPU_TARGETS and any_on_device(inputs):

@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.lazy import deferred
 from verax.runtime.gpu.arrays import DeviceArray, callers_stream, lies_on_device, on_device
 from verax.runtime.gpu.device import Device
+from verax.runtime.gpu.devices import device_of
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
-
-device_of = deferred("verax.runtime.gpu.program:device_of")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Mapping
 
 from verax.base.errors import CompileError
-from verax.runtime.gpu.launches import DeviceStep, as_json, from_json
+from verax.runtime.gpu.launches import DeviceStep, as_json, from_json, launches
 
 CONTRACT_ENTRY, LAUNCHES_ENTRY, OBJECT_ENTRY = "contract", "launches.json", "kernels.o"
 PTX_SUFFIX = ".ptx"
@@ -65,3 +65,9 @@ def unpacked(data: bytes) -> GpuCode:
         ) from error
     ptx = {n.removesuffix(PTX_SUFFIX): c for n, c in entries.items() if n.endswith(PTX_SUFFIX)}
     return GpuCode(contract, segments, ptx, entries.get(OBJECT_ENTRY, b""))
+
+
+def kernel_count(data: bytes) -> int:
+    """How many kernels the code in an archive launches. Raises as `unpacked`."""
+    segments = unpacked(data).segments.values()
+    return len({launch.kernel for steps in segments for launch in launches(steps)})

@@ -386,7 +386,7 @@ class GpuContext(ExecutionContext):
         return PreparedLaunch(kernel, items, blocks, launch.threads, launch.shared, pointers)
 
     def _value(self, amount: Amount) -> int:
-        return amount.value(self._table)
+        return amount.value(self._table)  # type: ignore[arg-type]  # an array of integers
 
     def _address(self, address: Address, trip: int) -> int:
         start = {

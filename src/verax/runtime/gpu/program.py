@@ -6,16 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.gpu_targets import EMULATED_GPU
 from verax.base.processor import require_runs_here
 from verax.runtime.execution_context import ExecutionContext
 from verax.runtime.gpu.arrays import DeviceArray, on_device, output_array
 from verax.runtime.gpu.calls import DeviceInputs
 from verax.runtime.gpu.code import unpacked
 from verax.runtime.gpu.context import GpuContext, LoadedKernels
-from verax.runtime.gpu.cuda import cuda_device
-from verax.runtime.gpu.device import Device
-from verax.runtime.gpu.emulated import EmulatedDevice
+from verax.runtime.gpu.devices import device_of
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.program_binary import ProgramBinary
@@ -90,12 +87,3 @@ class GpuProgram(Program):
         if stream is None:
             self.device.synchronize()  # the caller may use the inputs' memory again
         return outputs
-
-
-_emulated = EmulatedDevice()
-
-
-def device_of(target: str, card: int = 0) -> Device:
-    """The device that runs code for a target. card: of those that NVIDIA's driver has. Raises
-    `DeviceError` where there is none."""
-    return _emulated if target == EMULATED_GPU else cuda_device(card)
