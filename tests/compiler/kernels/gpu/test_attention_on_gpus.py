@@ -27,7 +27,7 @@ from verax.compiler.kernels.target import Target
 @dataclasses.dataclass(frozen=True)
 class Attention:
     """Attention to be made. mask: "", "bool", "float32" or "column", one value for all keys of a
-    query; repeats: heads that share keys; special: share of special values among keys and values."""
+    query; repeats: heads that share keys; special: share of special values in keys and values."""
 
     queries: int
     keys: int

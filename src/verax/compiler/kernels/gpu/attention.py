@@ -219,18 +219,18 @@ class _Queries:
                 row, feature = n.divmod(index, spec.d)
                 terms = (self.outer, at.outer), (self.head, at.inner), (self._query(row), at.row)
                 value = f.load(f.at(f.args[0], *terms, n.wide(feature)), lanes=0)
-                place = n.add(n.mul(row, self.features), feature)
-                f.store(value, self._shared(n.mul(place, 4)))
+                offset = n.add(n.mul(row, self.features), feature)
+                f.store(value, self._shared(n.mul(offset, 4)))
 
     # --- products
 
     def _each_tile(
-        self, columns: int, most: int, emit: Callable[[Int, Int, Int, int], None]
+        self, columns: int, max_rows: int, emit: Callable[[Int, Int, Int, int], None]
     ) -> None:
         """emit(row, panel, chunk of the panel, rows) for tiles of up to `most` rows by a chunk of
         columns, which are dealt out among the threads."""
         f, n = self.f, self.n
-        rows = min(most, self.rows)
+        rows = min(max_rows, self.rows)
         chunks = -(-columns // LANES) * (LANES // CHUNK)
         tiles = chunks * (self.rows // rows)
         with f.loop(-(-tiles // self.threads)) as turn:
@@ -256,8 +256,10 @@ class _Queries:
                 byte = self.n.value(self.n.truncated(f.imul(at, 4)))
                 here, sums = f.b.gep(left, [byte], I8), list(trip.values)
                 factors = [self._load(f.at(panel, (at, LANES), k * LANES)) for k in range(terms)]
-                places = [f.b.gep(here, [ir.Constant(I32, r * step)], I8) for r in range(rows)]
-                values = [self._load(place) for place in places]
+                row_pointers = [
+                    f.b.gep(here, [ir.Constant(I32, r * step)], I8) for r in range(rows)
+                ]
+                values = [self._load(index) for index in row_pointers]
                 for k, factor in enumerate(factors):
                     for r, value in enumerate(values):
                         sums[r] = f.fma(f.shuffle(value, [k] * CHUNK), factor, sums[r])
@@ -329,7 +331,7 @@ class _Queries:
         """Of every row, in place: a thread has every sixteenth score."""
         f, n = self.f, self.n
         row, lane = n.divmod(f.thread, LANES)
-        top = self._shift(self._joined(row, lane, self._top(row, lane), self._larger))
+        top = self._shift(self._across_lanes(row, lane, self._top(row, lane), self._larger))
         total = self._sum(row, lane, top)
         if self.spec.masked_to_zero:
             nothing = f.b.fcmp_ordered("==", total, self._constant(0.0))
@@ -345,7 +347,7 @@ class _Queries:
     def _top(self, row: Int, lane: Int) -> ir.Value:
         """The largest of a lane's scores; perhaps no NaN where there is one."""
         f, n, lowest = self.f, self.n, self._constant(-math.inf)
-        full, rest = divmod(self.m, LANES)
+        full, remainder = divmod(self.m, LANES)
         top = lowest
         if full:
             with f.loop(full, carry=[top]) as trip:
@@ -353,9 +355,9 @@ class _Queries:
                 score = f.load(self._score_at(row, key), lanes=0)
                 trip.next([self._larger(score, trip.values[0])])
             (top,) = trip.results
-        if rest:
+        if remainder:
             score = f.load(self._score_at(row, n.add(full * LANES, lane)), lanes=0)
-            score = f.b.select(n.less(lane, rest), score, lowest)
+            score = f.b.select(n.less(lane, remainder), score, lowest)
             top = self._larger(score, top)
         return top
 
@@ -365,7 +367,7 @@ class _Queries:
         masked = self.f.b.fcmp_ordered("==", top, self._constant(-math.inf))
         return self.f.b.select(masked, self._constant(0.0), top)
 
-    def _joined(
+    def _across_lanes(
         self,
         row: Int,
         lane: Int,
@@ -394,8 +396,8 @@ class _Queries:
         sums = []
         for first in range(0, self.m, BLOCK):
             size = min(BLOCK, self.m - first)
-            parts = self._block(row, lane, top, first, size)
-            sums.append(self._joined(row, lane, f.b.fadd(*parts), f.b.fadd))
+            accumulators = self._block(row, lane, top, first, size)
+            sums.append(self._across_lanes(row, lane, f.b.fadd(*accumulators), f.b.fadd))
         if len(sums) == 1:
             return sums[0]
         total = lost = m.bind(zero, "float32")
@@ -406,25 +408,25 @@ class _Queries:
     def _block(self, row: Int, lane: Int, top: ir.Value, first: int, size: int) -> list[ir.Value]:
         """What a lane comes to in both vectors of sums of a block."""
         f, n = self.f, self.n
-        parts = [self._constant(0.0)] * 2
-        full, rest = divmod(size, SUMS)
+        accumulators = [self._constant(0.0)] * 2
+        full, remainder = divmod(size, SUMS)
         if full:
-            with f.loop(full, carry=parts) as trip:
+            with f.loop(full, carry=accumulators) as trip:
                 begin = n.add(n.mul(n.truncated(trip.index), SUMS), first)
                 new = []
-                for part, value in enumerate(trip.values):
-                    key = n.add(n.add(begin, part * LANES), lane)
+                for vector, value in enumerate(trip.values):
+                    key = n.add(n.add(begin, vector * LANES), lane)
                     new.append(f.b.fadd(value, self._exponential(row, key, top)))
                 trip.next(new)
-            parts = list(trip.results)
-        for part in range(-(-rest // LANES)):
-            start = full * SUMS + part * LANES
+            accumulators = list(trip.results)
+        for vector in range(-(-remainder // LANES)):
+            start = full * SUMS + vector * LANES
             count = min(LANES, size - start)
             e = self._exponential(row, n.add(first + start, lane), top)
             if count < LANES:
                 e = f.b.select(n.less(lane, count), e, self._constant(0.0))
-            parts[part] = f.b.fadd(parts[part], e)
-        return parts
+            accumulators[vector] = f.b.fadd(accumulators[vector], e)
+        return accumulators
 
     def _exponential(self, row: Int, key: Int, top: ir.Value) -> ir.Value:
         """exp(score - top), in place of the score."""

@@ -219,10 +219,12 @@ def admissible(schedule: object) -> bool:
     values = {name: getattr(schedule, name) for name in _RANGES}
     if not all(type(v) is int and v in _RANGES[name] for name, v in values.items()):
         return False
-    rest = dataclasses.replace(schedule, **{name: getattr(_PLAIN, name) for name in _RANGES})
+    unused_fields = dataclasses.replace(
+        schedule, **{name: getattr(_PLAIN, name) for name in _RANGES}
+    )
     threads, sums = schedule.threads, schedule.thread_pixels * schedule.thread_filters
     return (
-        rest == _PLAIN
+        unused_fields == _PLAIN
         and schedule.down % 8 == 0
         and schedule.across % 4 == 0
         and threads % (2 * WARP) == 0
