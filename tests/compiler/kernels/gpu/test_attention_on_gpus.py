@@ -105,7 +105,7 @@ class Attention:
         kernel = registry.emit(module, spec, schedule)
         expected = result()
         Native(module).run(kernel, arguments(schedule, expected))
-        assert takes(spec)
+        assert takes(spec, Target.emulated_gpu())
         heads = HeadSchedule(rows)
         emulated = Emulated(spec, heads, edit)
         results = [result() for _ in ORDERS]

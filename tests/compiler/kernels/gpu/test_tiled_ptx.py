@@ -29,6 +29,7 @@ from verax.compiler.kernels.layout import blocked_strides, planar_strides
 from verax.compiler.kernels.products.attention_spec import AttentionSpec, Shared
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec
 from verax.compiler.kernels.products.strassen import StrassenSpec
+from verax.compiler.kernels.target import Target
 
 TABLE = Path(__file__).with_name("registers.json")
 ARITHMETIC = re.compile(
@@ -75,7 +76,7 @@ def families() -> dict[str, tuple[Any, Any]]:
     return {
         "depthwise": (deep, strip_schedule(deep)),
         "small groups": (small, FilterSchedule()),
-        "attention": (heads, head_schedule(heads)),
+        "attention": (heads, head_schedule(heads, Target.cuda("sm_80"))),
         "packing": (PackSpec(factor, Matrix(1, 64)), tile(32, 32)),
         "Winograd's input": (source, None),
         "Winograd's output": (WinogradOutput(tiling, 96, y, source=source), None),

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from verax.compiler.kernels.gpu.index32 import Index32, Int
-from verax.compiler.kernels.gpu.tiles import MULTIPROCESSORS, SAFE_SHARED_BYTES
+from verax.compiler.kernels.gpu.tiles import MULTIPROCESSORS, shared_limit
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith
 from verax.compiler.kernels.llvm.builder import F32, I8, I32, Index, Kernel, ModuleBuilder
@@ -78,7 +78,7 @@ def _features(spec: AttentionSpec) -> int:
     return -(-spec.d // CHUNK) * CHUNK
 
 
-def takes(spec: AttentionSpec) -> bool:
+def takes(spec: AttentionSpec, target: Target) -> bool:
     """Whether `emit_heads` makes the kernel: float32, packed keys of known number, all of which
     each query reads."""
     return (
@@ -86,17 +86,17 @@ def takes(spec: AttentionSpec) -> bool:
         and spec.rows_of is None
         and isinstance(spec.m, int)
         and not (spec.is_bounded and not spec.skips_later)
-        and shared_bytes(spec, ROWS[-1]) <= SAFE_SHARED_BYTES
+        and shared_bytes(spec, ROWS[-1]) <= shared_limit(target)
     )
 
 
-def head_schedule(spec: AttentionSpec) -> HeadSchedule:
+def head_schedule(spec: AttentionSpec, target: Target) -> HeadSchedule:
     """By rule: as many queries as leave a block for each multiprocessor, and fit."""
     heads, queries = spec.outer * spec.inner, spec.n
     for rows in ROWS[:-1]:
         blocks = heads * ceil_div(queries, rows)
         enough = not isinstance(blocks, int) or blocks >= MULTIPROCESSORS
-        if enough and shared_bytes(spec, rows) <= SAFE_SHARED_BYTES // 2:
+        if enough and shared_bytes(spec, rows) <= shared_limit(target) // 2:
             return HeadSchedule(rows)
     return HeadSchedule(ROWS[-1])
 
@@ -106,20 +106,20 @@ KNOWN = elsewhere.KNOWN
 
 
 def _schedules(spec: AttentionSpec, target: Target) -> Sequence[AttentionSchedule]:
-    return (head_schedule(spec),) if takes(spec) else _CPU.schedules(spec, target)  # type: ignore[return-value]
+    return (head_schedule(spec, target),) if takes(spec, target) else _CPU.schedules(spec, target)  # type: ignore[return-value]
 
 
 def _stages(spec: AttentionSpec, target: Target) -> tuple[Stage, ...]:
-    return (lambda best: map(HeadSchedule, ROWS),) if takes(spec) else ()
+    return (lambda best: map(HeadSchedule, ROWS),) if takes(spec, target) else ()
 
 
 def _admits(spec: AttentionSpec, target: Target, schedule: object) -> bool:
     return (
-        takes(spec)
+        takes(spec, target)
         and isinstance(schedule, HeadSchedule)
         and schedule.rows in ROWS
         and schedule == HeadSchedule(schedule.rows)
-        and shared_bytes(spec, schedule.rows) <= SAFE_SHARED_BYTES
+        and shared_bytes(spec, schedule.rows) <= shared_limit(target)
     )
 
 

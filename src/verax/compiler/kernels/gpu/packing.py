@@ -21,7 +21,7 @@ from verax.compiler.kernels.target import LANES, Target
 
 
 def _schedules(spec: PackSpec, target: Target) -> tuple[TileSchedule]:
-    return (tile_schedule(spec.product.convolution()),)
+    return (tile_schedule(spec.product.convolution(), target),)
 
 
 @emits(PackSpec, dtypes=KNOWN, schedules=_schedules, target="gpu", settle=all_open)

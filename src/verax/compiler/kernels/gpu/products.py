@@ -39,7 +39,7 @@ def _register(kind: type, dtypes: Sequence[str], as_convolution: Callable[[Any],
             return (depthwise.strip_schedule(conv),)
         if grouped.takes(conv):
             return (grouped.FilterSchedule(),)
-        return (tile_schedule(conv),) if takes(conv) else elsewhere.schedules(spec, target)
+        return (tile_schedule(conv, target),) if takes(conv) else elsewhere.schedules(spec, target)
 
     def stages(spec: Any, target: Target) -> Sequence[Stage]:
         conv = as_convolution(spec)

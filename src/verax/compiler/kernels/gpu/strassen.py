@@ -28,7 +28,7 @@ from verax.numerics import strassen
 @emits(
     StrassenSpec,
     dtypes=KNOWN,
-    schedules=lambda spec, target: (tile_schedule(spec.half),),
+    schedules=lambda spec, target: (tile_schedule(spec.half, target),),
     target="gpu",
     space=Space(
         TileSchedule,

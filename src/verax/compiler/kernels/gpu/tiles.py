@@ -24,8 +24,14 @@ MULTIPROCESSORS = 132
 """Of the GPU that rules choose for (H100, H200). Others have more or fewer; tiles suit them."""
 SHARED_BYTES = 227 * 1024
 """Of a multiprocessor at compute capability 9.0."""
-SAFE_SHARED_BYTES = 99 * 1024
-"""What a block may have of it wherever copies are asynchronous (8.6 and 8.9 have the least)."""
+_SMALL_BLOCKS = {"sm_70": 96 * 1024, "sm_75": 64 * 1024}
+_BLOCK_BYTES = 99 * 1024
+
+
+def shared_limit(target: Target) -> int:
+    """Bytes of shared memory that a block may have on a GPU of the target's compute capability and
+    on all later ones, of which 8.6 and 8.9 have the least from 8.0 on."""
+    return _SMALL_BLOCKS.get(target.name, _BLOCK_BYTES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,9 +139,9 @@ def tiles_of(spec: ConvSpec, phase: Phase, schedule: TileSchedule) -> tuple[Size
     return images, spec.groups, down, across
 
 
-def tile_schedule(spec: ConvSpec) -> TileSchedule:
+def tile_schedule(spec: ConvSpec, target: Target) -> TileSchedule:
     """A schedule by rule: the tile for which a model of an H100 needs the fewest cycles."""
-    return min(_fitting(), key=lambda tile: cycles(spec, tile))
+    return min(_fitting(target), key=lambda tile: cycles(spec, tile))
 
 
 def cycles(spec: ConvSpec, tile: TileSchedule) -> float:
@@ -174,9 +180,9 @@ def _cycles_of_a_term(tile: TileSchedule, blocks: int) -> float:
     )
 
 
-def _fitting() -> Iterator[TileSchedule]:
-    """Tiles whose stages fit the shared memory of every GPU of compute capability 8.0 or later."""
-    return (t for t in TILES if t.shared_bytes <= SAFE_SHARED_BYTES)
+def _fitting(target: Target) -> Iterator[TileSchedule]:
+    """Tiles whose stages fit the shared memory."""
+    return (t for t in TILES if t.shared_bytes <= shared_limit(target))
 
 
 def _stages(spec: ConvSpec, target: Target) -> tuple[Stage, ...]:
@@ -212,7 +218,7 @@ _REGISTERS = 65536
 """Of a multiprocessor."""
 
 
-def admissible(schedule: object) -> bool:
+def admissible(schedule: object, target: Target) -> bool:
     """Whether a kernel may have a schedule."""
     if not isinstance(schedule, TileSchedule):
         return False
@@ -231,7 +237,7 @@ def admissible(schedule: object) -> bool:
         and threads <= MOST_THREADS
         and 2 * sums <= 256
         and schedule.resident * threads * (sums + 32) <= _REGISTERS
-        and schedule.shared_bytes <= SAFE_SHARED_BYTES
+        and schedule.shared_bytes <= shared_limit(target)
     )
 
 
@@ -239,7 +245,7 @@ _PLAIN = TileSchedule()
 
 
 def _admits(spec: ConvSpec, target: Target, schedule: object) -> bool:
-    return not entries(spec) and admissible(schedule)
+    return not entries(spec) and admissible(schedule, target)
 
 
 TILED = Space(TileSchedule, _stages, _admits)
