@@ -85,8 +85,12 @@ class _Filter:
         self.row = [n.wide(d), n.wide(row)]
         channels = static_size(spec.group_channels)
         last = static_size(spec.filters) - 1
-        number = n.minimum(n.add(n.mul(block, LANES), lane), last)  # spare lanes do as the last
-        self.first_channel = n.mul(n.divmod(number, static_size(spec.group_filters))[0], channels)
+        filter_index = n.minimum(
+            n.add(n.mul(block, LANES), lane), last
+        )  # spare lanes do as the last
+        self.first_channel = n.mul(
+            n.divmod(filter_index, static_size(spec.group_filters))[0], channels
+        )
         start = self.block, channels * math.prod(phase.tap_counts) * LANES
         self.weights = f.at(f.args[1], start, self.lane, first_weight)
         x = spec.x

@@ -202,11 +202,11 @@ def emit_scales(module: ModuleBuilder, spec: WinogradScales) -> Kernel:
     f.barrier()
     line = f.iadd(f.imul(image, tiling.down), down)
     for index in _dealt(f, n, n.of(tables.width // lanes)):
-        col = f.imul(n.wide(index), lanes)
+        begin = f.imul(n.wide(index), lanes)
         emit_scales_of_columns(
-            f, tables, lanes, f.at(rows, col, dtype="int32"),
-            f.at(scales, (line, tables.width // tiling.tile), f.idiv(col, tiling.tile)),
-            f.at(factors, (f.imul(line, tiling.tile), tables.width), col),
+            f, tables, lanes, f.at(rows, begin, dtype="int32"),
+            f.at(scales, (line, tables.width // tiling.tile), f.idiv(begin, tiling.tile)),
+            f.at(factors, (f.imul(line, tiling.tile), tables.width), begin),
         )  # fmt: skip
     pixels = tiling.tiles * tiling.tile**2
     return f.finish(tables.images * tiling.down, 0, 4 * pixels * (source.channels + 2))
