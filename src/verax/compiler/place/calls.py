@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from verax.compiler.kernels import gpu  # noqa: F401  (registers the emitters of GPUs)
+from verax.compiler.kernels.gpu import families  # noqa: F401  (registers those of GPUs)
 from verax.compiler.kernels.loops.loop import LoopSpec
 from verax.compiler.kernels.registry import Schedule, Spec, refusal, schedules, with_known_sizes
 from verax.compiler.kernels.sizes import Size, entries, with_sizes

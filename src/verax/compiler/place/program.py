@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from verax.base.settings import Settings
-from verax.compiler.kernels.gpu import families  # noqa: F401
 from verax.compiler.kernels.llvm.builder import Kernel
 from verax.compiler.kernels.loops.loop import LoopSpec
 from verax.compiler.kernels.registry import Spec

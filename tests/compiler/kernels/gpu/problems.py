@@ -125,11 +125,13 @@ class Product:
 
 @st.composite
 def products(draw: st.DrawFn) -> Product:
-    sizes = [draw(st.integers(1, limit)) for limit in (41, 83, 70)]
+    m, n, k = (draw(st.integers(1, limit)) for limit in (41, 83, 70))
     if draw(st.booleans()):  # what 16 bytes divide
-        sizes[1:] = [4 * -(-n // 4) for n in sizes[1:]]
+        n, k = 4 * -(-n // 4), 4 * -(-k // 4)
     return Product(
-        *sizes,
+        m,
+        n,
+        k,
         draw(st.integers(1, 3)),
         draw(st.integers(1, 2)),
         draw(st.sampled_from(["", "a"])),

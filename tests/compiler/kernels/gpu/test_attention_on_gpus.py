@@ -27,7 +27,7 @@ from verax.compiler.kernels.target import Target
 @dataclasses.dataclass(frozen=True)
 class Attention:
     """Attention to be made. mask: "", "bool", "float32" or "column", one value for all keys of a
-    query; repeats: heads that share keys; special: share of special values among keys and values."""
+    query; repeats: heads that share keys; special: share of special values in keys and values."""
 
     queries: int
     keys: int
@@ -105,7 +105,7 @@ class Attention:
         kernel = registry.emit(module, spec, schedule)
         expected = result()
         Native(module).run(kernel, arguments(schedule, expected))
-        assert takes(spec)
+        assert takes(spec, Target.emulated_gpu())
         heads = HeadSchedule(rows)
         emulated = Emulated(spec, heads, edit)
         results = [result() for _ in ORDERS]

@@ -1,4 +1,4 @@
-"""Faults injected into kernels of blocks are noticed: some order of threads and copies shows them."""
+"""Faults injected into kernels of blocks are noticed: some order of threads and copies shows it."""
 
 from __future__ import annotations
 

@@ -6,7 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.compiler.kernels.gpu.problems import Product, of_zeros, products, tile, tiles
 
-from verax.compiler.kernels.gpu.tiles import TILES, TileSchedule, admissible
+from verax.compiler.kernels.dtypes import FLOAT32
+from verax.compiler.kernels.gpu.tiles import TILES, TileSchedule, admissible, tile_schedule
+from verax.compiler.kernels.products.gemm import GemmSpec, Matrix
+from verax.compiler.kernels.target import Target
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -40,4 +43,13 @@ def test_many_products_have_the_bits_of_the_cpu(product: Product, schedule: Tile
 
 
 def test_all_tiles_may_be_tried() -> None:
-    assert all(admissible(t) for t in TILES)
+    assert all(admissible(t, Target.cuda("sm_80")) for t in TILES)
+
+
+@pytest.mark.parametrize("name", ["sm_70", "sm_75", "sm_80", "sm_90"])
+def test_the_rule_chooses_what_fits_the_shared_memory(name: str) -> None:
+    target = Target.cuda(name)
+    side = Matrix(4096, 1)
+    large = GemmSpec(4096, 4096, 4096, side, side, types=FLOAT32).convolution()
+    schedule = tile_schedule(large, target)
+    assert admissible(schedule, target) and schedule.pixels * schedule.filters >= 128 * 128

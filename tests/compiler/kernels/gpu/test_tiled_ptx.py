@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -16,10 +17,19 @@ from tests.compiler.kernels.gpu.emulation import ptx
 from tests.compiler.kernels.gpu.problems import Product, tile
 
 from verax.compiler.kernels.convolution.spec import ConvSpec
+from verax.compiler.kernels.convolution.winograd import WinogradOutput
+from verax.compiler.kernels.convolution.winograd_scales import WinogradScales
+from verax.compiler.kernels.convolution.winograd_tiles import Tiling, WinogradInput
 from verax.compiler.kernels.dtypes import FLOAT32
+from verax.compiler.kernels.gpu.attention import head_schedule
+from verax.compiler.kernels.gpu.depthwise import strip_schedule
+from verax.compiler.kernels.gpu.grouped import FilterSchedule
 from verax.compiler.kernels.gpu.tiles import TILES, TileSchedule
 from verax.compiler.kernels.layout import blocked_strides, planar_strides
-from verax.compiler.kernels.products.gemm import GemmSpec, Matrix
+from verax.compiler.kernels.products.attention_spec import AttentionSpec, Shared
+from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec
+from verax.compiler.kernels.products.strassen import StrassenSpec
+from verax.compiler.kernels.target import Target
 
 TABLE = Path(__file__).with_name("registers.json")
 ARITHMETIC = re.compile(
@@ -47,6 +57,40 @@ def specs() -> dict[str, Any]:
             blocked_strides(64, (1, 14, 14)), strides=(1, 2, 2), pads=(0, 3, 3), types=FLOAT32,
         ),
     }  # fmt: skip
+
+
+def families() -> dict[str, tuple[Any, Any]]:
+    """A spec and a schedule of what is no tile of a product."""
+    size, border = (1, 28, 28), ((0, 0), (1, 1), (1, 1))
+    x, y = blocked_strides(96, size, border), blocked_strides(96, size)
+    conv = ConvSpec(2, 96, 96, size, (1, 3, 3), x, y, pads=(0, 1, 1), types=FLOAT32)
+    deep, small = (dataclasses.replace(conv, groups=groups) for groups in (96, 24))
+    tiling = Tiling(4, 2, 28, 28)
+    source = WinogradInput(tiling, 96, x, (1, 1))
+    heads = AttentionSpec(
+        3, 12, 128, 128, 64, 64, Matrix(64, 1, 12 * 128 * 64, 128 * 64),
+        Matrix(768, 1, 128 * 768, 64), Shared(12, 1), Shared(12, 1), causal=True,
+    )  # fmt: skip
+    factor = GemmSpec(1, 90, 64, Matrix(64, 1), Matrix(90, 1), constant_b=False, types=FLOAT32)
+    half = StrassenSpec(514, 768, 768)
+    return {
+        "depthwise": (deep, strip_schedule(deep)),
+        "small groups": (small, FilterSchedule()),
+        "attention": (heads, head_schedule(heads, Target.cuda("sm_80"))),
+        "packing": (PackSpec(factor, Matrix(1, 64)), tile(32, 32)),
+        "Winograd's input": (source, None),
+        "Winograd's output": (WinogradOutput(tiling, 96, y, source=source), None),
+        "Winograd's scales": (WinogradScales(source), None),
+        "Strassen": (half, tile(64, 64)),
+    }
+
+
+@pytest.mark.parametrize("name", ["depthwise", "attention", "Winograd's output", "Strassen"])
+def test_other_families_are_rounded_to_nearest(name: str) -> None:
+    text = ptx(*families()[name])
+    assert ".ftz" not in text and ".approx" not in text and "mad.f32" not in text
+    instructions = [i for i in ARITHMETIC.findall(text) if not EXACT.match(i)]
+    assert instructions and all(".rn" in i for i in instructions)
 
 
 def test_all_is_rounded_to_nearest_and_nothing_flushed() -> None:
@@ -78,7 +122,7 @@ def ptxas() -> str | None:
     return found
 
 
-def measured(assembler: str, spec: Any, schedule: TileSchedule, folder: Path) -> list[int]:
+def measured(assembler: str, spec: Any, schedule: Any, folder: Path) -> list[int]:
     """Registers of a thread, and bytes that it spills."""
     source = folder / "kernel.ptx"
     source.write_text(ptx(spec, schedule))
@@ -96,21 +140,36 @@ def name_of(schedule: TileSchedule) -> str:
     return f"{s.pixels}x{s.filters} by {thread}"
 
 
+def held(name: str, measurements: dict[str, list[int]]) -> None:
+    """The row of the table must have no less. VERAX_WRITE_REGISTERS=1 writes it anew."""
+    table = json.loads(TABLE.read_text()) if TABLE.exists() else {}
+    if os.environ.get("VERAX_WRITE_REGISTERS"):
+        table[name] = measurements
+        TABLE.write_text(json.dumps(table, indent=1) + "\n")
+        return
+    for kind, (registers, spilled) in measurements.items():
+        limits = table[name][kind]
+        assert registers <= limits[0] and spilled <= limits[1], kind
+
+
+@pytest.fixture
+def assembler() -> str:
+    path = ptxas()
+    if path is None:
+        pytest.skip("ptxas is not installed (pip install nvidia-cuda-nvcc)")
+    return path
+
+
+@pytest.mark.slow
+def test_registers_and_spills_of_other_families(assembler: str, tmp_path: Path) -> None:
+    found = {n: measured(assembler, *pair, tmp_path) for n, pair in families().items()}
+    held("families", found)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", TILES, ids=name_of)
 def test_registers_and_spills_are_those_of_the_table(
-    schedule: TileSchedule, tmp_path: Path
+    schedule: TileSchedule, assembler: str, tmp_path: Path
 ) -> None:
-    """VERAX_WRITE_REGISTERS=1 writes the table anew."""
-    assembler = ptxas()
-    if assembler is None:
-        pytest.skip("ptxas is not installed (pip install nvidia-cuda-nvcc)")
     found = {n: measured(assembler, spec, schedule, tmp_path) for n, spec in specs().items()}
-    table = json.loads(TABLE.read_text()) if TABLE.exists() else {}
-    if os.environ.get("VERAX_WRITE_REGISTERS"):
-        table[name_of(schedule)] = found
-        TABLE.write_text(json.dumps(table, indent=1) + "\n")
-        return
-    held = table[name_of(schedule)]
-    for kind, (registers, spilled) in found.items():
-        assert registers <= held[kind][0] and spilled <= held[kind][1], kind
+    held(name_of(schedule), found)

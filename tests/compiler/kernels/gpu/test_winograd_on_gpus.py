@@ -1,4 +1,4 @@
-"""Winograd's algorithm on the emulated GPU has the bits of the CPU's program, whatever the numbers."""
+"""Winograd's algorithm on the emulated GPU has the bits of the CPU's program for all numbers."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from verax.compiler.kernels.gpu.index32 import Index32, Int
-from verax.compiler.kernels.gpu.tiles import MULTIPROCESSORS, SAFE_SHARED_BYTES
+from verax.compiler.kernels.gpu.tiles import MULTIPROCESSORS, shared_limit
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith
 from verax.compiler.kernels.llvm.builder import F32, I8, I32, Index, Kernel, ModuleBuilder
@@ -39,8 +39,8 @@ SCORE_ROWS, VALUE_ROWS = 4, 2
 class HeadSchedule(AttentionSchedule):
     """`rows` queries of a head are a block's. Keys and values are packed in panels of 16.
 
-    A spec of open sizes has the schedule of the sizes there are now, and may be none that blocks
-    take: it then has `BY_ITEM`.
+    A spec of open sizes has the schedule of the sizes there are now. Where the number of keys is
+    open, which decides what is shared, it has `BY_ITEM` all the same.
     """
 
     rows: int = 8
@@ -57,10 +57,10 @@ class HeadSchedule(AttentionSchedule):
 
     def scratch_elements(self, spec: AttentionSpec) -> Size:
         """None where scores are in shared memory."""
-        return 0 if takes(spec) else BY_ITEM.scratch_elements(spec)
+        return 0 if isinstance(spec.m, int) else BY_ITEM.scratch_elements(spec)
 
     def scratch_bytes(self, spec: AttentionSpec) -> Size:
-        return LANES if takes(spec) else BY_ITEM.scratch_bytes(spec)
+        return LANES if isinstance(spec.m, int) else BY_ITEM.scratch_bytes(spec)
 
 
 ROWS = (16, 8, 4)
@@ -84,7 +84,7 @@ def _features(spec: AttentionSpec) -> int:
     return -(-spec.d // CHUNK) * CHUNK
 
 
-def takes(spec: AttentionSpec) -> bool:
+def takes(spec: AttentionSpec, target: Target) -> bool:
     """Whether `emit_heads` makes the kernel: float32, packed keys of known number, all of which
     each query reads."""
     return (
@@ -92,17 +92,17 @@ def takes(spec: AttentionSpec) -> bool:
         and spec.rows_of is None
         and isinstance(spec.m, int)
         and not (spec.is_bounded and not spec.skips_later)
-        and shared_bytes(spec, ROWS[-1]) <= SAFE_SHARED_BYTES
+        and shared_bytes(spec, ROWS[-1]) <= shared_limit(target)
     )
 
 
-def head_schedule(spec: AttentionSpec) -> HeadSchedule:
+def head_schedule(spec: AttentionSpec, target: Target) -> HeadSchedule:
     """By rule: as many queries as leave a block for each multiprocessor, and fit."""
     heads, queries = spec.outer * spec.inner, spec.n
     for rows in ROWS[:-1]:
         blocks = heads * ceil_div(queries, rows)
         enough = not isinstance(blocks, int) or blocks >= MULTIPROCESSORS
-        if enough and shared_bytes(spec, rows) <= SAFE_SHARED_BYTES // 2:
+        if enough and shared_bytes(spec, rows) <= shared_limit(target) // 2:
             return HeadSchedule(rows)
     return HeadSchedule(ROWS[-1])
 
@@ -112,20 +112,20 @@ KNOWN = elsewhere.KNOWN
 
 
 def _schedules(spec: AttentionSpec, target: Target) -> Sequence[AttentionSchedule]:
-    return (head_schedule(spec),) if takes(spec) else _CPU.schedules(spec, target)  # type: ignore[return-value]
+    return (head_schedule(spec, target),) if takes(spec, target) else _CPU.schedules(spec, target)  # type: ignore[return-value]
 
 
 def _stages(spec: AttentionSpec, target: Target) -> tuple[Stage, ...]:
-    return (lambda best: map(HeadSchedule, ROWS),) if takes(spec) else ()
+    return (lambda best: map(HeadSchedule, ROWS),) if takes(spec, target) else ()
 
 
 def _admits(spec: AttentionSpec, target: Target, schedule: object) -> bool:
     return (
-        takes(spec)
+        takes(spec, target)
         and isinstance(schedule, HeadSchedule)
         and schedule.rows in ROWS
         and schedule == HeadSchedule(schedule.rows)
-        and shared_bytes(spec, schedule.rows) <= SAFE_SHARED_BYTES
+        and shared_bytes(spec, schedule.rows) <= shared_limit(target)
     )
 
 
@@ -143,7 +143,7 @@ def emit_attention(
     """By heads where that can be, else as on the CPU."""
     if not isinstance(schedule, HeadSchedule):
         return _CPU.emit(module, spec, schedule)
-    if not takes(spec):
+    if not isinstance(spec.m, int):
         return _CPU.emit(module, spec, BY_ITEM)
     return emit_heads(module, spec, schedule)
 
@@ -227,18 +227,18 @@ class _Queries:
                 row, feature = n.divmod(index, spec.d)
                 terms = (self.outer, at.outer), (self.head, at.inner), (self._query(row), at.row)
                 value = f.load(f.at(f.args[0], *terms, n.wide(feature)), lanes=0)
-                place = n.add(n.mul(row, self.features), feature)
-                f.store(value, self._shared(n.mul(place, 4)))
+                offset = n.add(n.mul(row, self.features), feature)
+                f.store(value, self._shared(n.mul(offset, 4)))
 
     # --- products
 
     def _each_tile(
-        self, columns: int, most: int, emit: Callable[[Int, Int, Int, int], None]
+        self, columns: int, max_rows: int, emit: Callable[[Int, Int, Int, int], None]
     ) -> None:
         """emit(row, panel, chunk of the panel, rows) for tiles of up to `most` rows by a chunk of
         columns, which are dealt out among the threads."""
         f, n = self.f, self.n
-        rows = min(most, self.rows)
+        rows = min(max_rows, self.rows)
         chunks = -(-columns // LANES) * (LANES // CHUNK)
         tiles = chunks * (self.rows // rows)
         with f.loop(-(-tiles // self.threads)) as turn:
@@ -264,8 +264,10 @@ class _Queries:
                 byte = self.n.value(self.n.truncated(f.imul(at, 4)))
                 here, sums = f.b.gep(left, [byte], I8), list(trip.values)
                 factors = [self._load(f.at(panel, (at, LANES), k * LANES)) for k in range(terms)]
-                places = [f.b.gep(here, [ir.Constant(I32, r * step)], I8) for r in range(rows)]
-                values = [self._load(place) for place in places]
+                row_pointers = [
+                    f.b.gep(here, [ir.Constant(I32, r * step)], I8) for r in range(rows)
+                ]
+                values = [self._load(index) for index in row_pointers]
                 for k, factor in enumerate(factors):
                     for r, value in enumerate(values):
                         sums[r] = f.fma(f.shuffle(value, [k] * CHUNK), factor, sums[r])
@@ -337,7 +339,7 @@ class _Queries:
         """Of every row, in place: a thread has every sixteenth score."""
         f, n = self.f, self.n
         row, lane = n.divmod(f.thread, LANES)
-        top = self._shift(self._joined(row, lane, self._top(row, lane), self._larger))
+        top = self._shift(self._across_lanes(row, lane, self._top(row, lane), self._larger))
         total = self._sum(row, lane, top)
         if self.spec.masked_to_zero:
             nothing = f.b.fcmp_ordered("==", total, self._constant(0.0))
@@ -353,7 +355,7 @@ class _Queries:
     def _top(self, row: Int, lane: Int) -> ir.Value:
         """The largest of a lane's scores; perhaps no NaN where there is one."""
         f, n, lowest = self.f, self.n, self._constant(-math.inf)
-        full, rest = divmod(self.m, LANES)
+        full, remainder = divmod(self.m, LANES)
         top = lowest
         if full:
             with f.loop(full, carry=[top]) as trip:
@@ -361,9 +363,9 @@ class _Queries:
                 score = f.load(self._score_at(row, key), lanes=0)
                 trip.next([self._larger(score, trip.values[0])])
             (top,) = trip.results
-        if rest:
+        if remainder:
             score = f.load(self._score_at(row, n.add(full * LANES, lane)), lanes=0)
-            score = f.b.select(n.less(lane, rest), score, lowest)
+            score = f.b.select(n.less(lane, remainder), score, lowest)
             top = self._larger(score, top)
         return top
 
@@ -373,7 +375,7 @@ class _Queries:
         masked = self.f.b.fcmp_ordered("==", top, self._constant(-math.inf))
         return self.f.b.select(masked, self._constant(0.0), top)
 
-    def _joined(
+    def _across_lanes(
         self,
         row: Int,
         lane: Int,
@@ -402,8 +404,8 @@ class _Queries:
         sums = []
         for first in range(0, self.m, BLOCK):
             size = min(BLOCK, self.m - first)
-            parts = self._block(row, lane, top, first, size)
-            sums.append(self._joined(row, lane, f.b.fadd(*parts), f.b.fadd))
+            accumulators = self._block(row, lane, top, first, size)
+            sums.append(self._across_lanes(row, lane, f.b.fadd(*accumulators), f.b.fadd))
         if len(sums) == 1:
             return sums[0]
         total = lost = m.bind(zero, "float32")
@@ -414,25 +416,25 @@ class _Queries:
     def _block(self, row: Int, lane: Int, top: ir.Value, first: int, size: int) -> list[ir.Value]:
         """What a lane comes to in both vectors of sums of a block."""
         f, n = self.f, self.n
-        parts = [self._constant(0.0)] * 2
-        full, rest = divmod(size, SUMS)
+        accumulators = [self._constant(0.0)] * 2
+        full, remainder = divmod(size, SUMS)
         if full:
-            with f.loop(full, carry=parts) as trip:
+            with f.loop(full, carry=accumulators) as trip:
                 begin = n.add(n.mul(n.truncated(trip.index), SUMS), first)
                 new = []
-                for part, value in enumerate(trip.values):
-                    key = n.add(n.add(begin, part * LANES), lane)
+                for vector, value in enumerate(trip.values):
+                    key = n.add(n.add(begin, vector * LANES), lane)
                     new.append(f.b.fadd(value, self._exponential(row, key, top)))
                 trip.next(new)
-            parts = list(trip.results)
-        for part in range(-(-rest // LANES)):
-            start = full * SUMS + part * LANES
+            accumulators = list(trip.results)
+        for vector in range(-(-remainder // LANES)):
+            start = full * SUMS + vector * LANES
             count = min(LANES, size - start)
             e = self._exponential(row, n.add(first + start, lane), top)
             if count < LANES:
                 e = f.b.select(n.less(lane, count), e, self._constant(0.0))
-            parts[part] = f.b.fadd(parts[part], e)
-        return parts
+            accumulators[vector] = f.b.fadd(accumulators[vector], e)
+        return accumulators
 
     def _exponential(self, row: Int, key: Int, top: ir.Value) -> ir.Value:
         """exp(score - top), in place of the score."""

@@ -186,7 +186,7 @@ class PhaseTiles:
         staging = Staging(f, s, self.terms, by_chunk)
         inputs = [self._input(i) for i in staging.row_indices()]
         panels = [self._panel(i) for i in staging.panel_indices()]
-        staging.place(inputs, panels, of_x, of_weights)
+        staging.read_from(inputs, panels, of_x, of_weights)
         aligned = is_aligned(f, [of_x, of_weights] if by_chunk else [of_weights])
         for stage in range(s.stages - 1):
             self._copy(staging, stage * s.steps, stage * s.stage_bytes, aligned)
@@ -217,18 +217,18 @@ class PhaseTiles:
     def _following(self, stage: ir.Value) -> ir.Value:
         """The stage behind, the first one behind the last."""
         n, s = self.n, self.schedule
-        moved = n.value(n.add(stage, s.stage_bytes))
-        last = self.f.b.icmp_signed("==", moved, ir.Constant(I32, s.shared_bytes))
-        return self.f.b.select(last, ir.Constant(I32, 0), moved)
+        following = n.value(n.add(stage, s.stage_bytes))
+        last = self.f.b.icmp_signed("==", following, ir.Constant(I32, s.shared_bytes))
+        return self.f.b.select(last, ir.Constant(I32, 0), following)
 
     def _input(self, pixel: Int) -> Offset:
         """Where the x of a pixel of the tile lies, at the group's first channel and the first
         kernel position."""
         n, phase, x = self.n, self.phase, self.spec.x
-        (image, *place), _ = self._position(n.add(self.first_pixel, pixel))
+        (image, *position), _ = self._position(n.add(self.first_pixel, pixel))
         steps = [a * s for a, s in zip(phase.step, x.space, strict=True)]
         group = self.group_index, self.terms.group
-        terms = [(image, x.batch), group, *zip(place, steps, strict=True)]
+        terms = [(image, x.batch), group, *zip(position, steps, strict=True)]
         return offset_of(n, terms, self.terms.is_short)
 
     def _panel(self, panel: Int) -> Offset:
@@ -256,10 +256,10 @@ class PhaseTiles:
         begin = s.steps * s.x_bytes
         of_weights: list[Int] = []
         for odd in (0, 1):
-            place = column
+            position = column
             if s.across >= 2 * CHUNK:
-                place = swizzled_weight(column, odd, s.filters, n)
-            of_weights.append(n.add(n.mul(place, CHUNK_BYTES), begin))
+                position = swizzled_weight(column, odd, s.filters, n)
+            of_weights.append(n.add(n.mul(position, CHUNK_BYTES), begin))
         return of_x, of_weights
 
     def _multiply(

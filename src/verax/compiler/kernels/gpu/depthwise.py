@@ -54,8 +54,8 @@ def strip_schedule(spec: ConvSpec) -> StripSchedule:
     cols = spec.output[2]
     if not isinstance(cols, int):  # a row may be shorter than a strip
         return StripSchedule(cols=1)
-    most = 4 if spec.strides[2] == 1 else 2
-    return StripSchedule(cols=min(most, cols))
+    max_cols = 4 if spec.strides[2] == 1 else 2
+    return StripSchedule(cols=min(max_cols, cols))
 
 
 def emit_strips(module: ModuleBuilder, spec: ConvSpec, schedule: StripSchedule) -> Kernel:
@@ -80,10 +80,10 @@ def emit_strips(module: ModuleBuilder, spec: ConvSpec, schedule: StripSchedule) 
         col = begin
         if not is_multiple(cols, schedule.cols):  # the last strip is one that ends with the row
             col = n.minimum(begin, n.sub(n.of(cols), schedule.cols))
-        places = zip(map(n.wide, (d, row, col)), steps, strict=True)
+        terms = zip(map(n.wide, (d, row, col)), steps, strict=True)
         within = n.wide(n.mul(chunk, CHUNK))
         start = (n.wide(image), spec.x.batch), (n.wide(block), spec.x.block)
-        x = f.at(f.args[0], *start, *places, within, first)
+        x = f.at(f.args[0], *start, *terms, within, first)
         w = f.at(f.args[1], (n.wide(block), math.prod(spec.kernel) * LANES), within)
         strip_ = _Strip(f, n, spec, schedule, x, w, image, block, within, [d, row, col], begin)
         if not by_vector:

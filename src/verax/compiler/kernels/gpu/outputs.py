@@ -39,8 +39,8 @@ class Outputs:
     ) -> None:
         self.f, self.n, self.spec, self.phase, self.schedule = f, Index32(f), spec, phase, schedule
         first_filter = self.n.mul(first_panel, LANES)
-        whole = CHUNK if spec.exact else LANES
-        self.filters: Size = ceil_div(spec.group_filters, whole) * whole
+        granularity = CHUNK if spec.exact else LANES
+        self.filters: Size = ceil_div(spec.group_filters, granularity) * granularity
         self.has_parts = spec.exact and not is_multiple(spec.filters, CHUNK)
         n, s = self.n, schedule
         self.pixels = [(n.wide(at[0]), self._position(at[1:]), exists) for at, exists in pixels]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from verax.compiler.kernels.convolution.schedule import ConvSchedule, filter_blocks
+from verax.compiler.kernels.gpu.staging import is_multiple
 from verax.compiler.kernels.gpu.tiles import TileSchedule, tile_schedule
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import (
@@ -43,29 +44,27 @@ def emit_pack(module: ModuleBuilder, pack: PackSpec, schedule: ConvSchedule) -> 
         source = f.at(f.args[0], *terms, dtype=kind)
         value = _row(f, source, b.col, f.iadd(spec.n, f.imul(column, -1)), spec.n, kind)
         matrix = f.iadd(f.imul(outer, spec.inner), inner), spec.packed_elements
-        place = _place(f, spec.k, blocks, schedule.blocks, block, row)
-        f.store(value, f.at(f.args[1], matrix, place, dtype=kind))
+        offset = _offset(f, spec.k, blocks, schedule.blocks, block, row)
+        f.store(value, f.at(f.args[1], matrix, offset, dtype=kind))
     factors = spec.outer * spec.inner
     elements = factors * (spec.packed_elements + spec.n * spec.k)
     return f.finish(factors * blocks * spec.k, 0, ELEMENT_SIZES[kind] * elements)
 
 
-def _place(
+def _offset(
     f: FunctionBuilder, k: Size, blocks: Size, together: int, block: Index, row: Index
 ) -> Index:
     """Where a block's row lies in panels of `together` blocks, of which the last has what is left
     (`convolution.pack.sections`)."""
     if together == 1:
         return f.imul(f.iadd(f.imul(block, k), row), LANES)
-    whole = blocks // together * together
+    in_full_panels = blocks // together * together
     panel = f.imul(f.idiv(block, together), together)
     width: Index = together
-    rest = blocks - whole
-    if isinstance(rest, int) and rest == 0:
-        pass
-    else:
-        is_whole = f.b.icmp_signed("<", f.i64(block), f.i64(whole))
-        width = f.b.select(is_whole, f.i64(together), f.i64(rest))
+    remainder = blocks - in_full_panels
+    if not is_multiple(blocks, together):
+        is_full = f.b.icmp_signed("<", f.i64(block), f.i64(in_full_panels))
+        width = f.b.select(is_full, f.i64(together), f.i64(remainder))
     within = f.iadd(block, f.imul(panel, -1))
     elements = f.iadd(f.iadd(f.imul(panel, k), f.imul(row, width)), within)
     return f.imul(elements, LANES)

@@ -1,5 +1,5 @@
 """Who makes products of matrices and convolutions on a GPU: tiles of a block's threads where they
-can, strips of a thread where channels do not mix, else the emitters of the CPU."""
+can, outputs of a thread where channels do not mix or groups are small, else the CPU's emitters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from verax.compiler.kernels.convolution import emit as convolution
 from verax.compiler.kernels.convolution.spec import ConvSpec
-from verax.compiler.kernels.gpu import depthwise
+from verax.compiler.kernels.gpu import depthwise, grouped
 from verax.compiler.kernels.gpu.contraction import emit_tiled, takes
 from verax.compiler.kernels.gpu.tiles import TILED, TileSchedule, tile_schedule
 from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
@@ -37,6 +37,8 @@ def _register(kind: type, dtypes: Sequence[str], as_convolution: Callable[[Any],
         conv = as_convolution(spec)
         if depthwise.takes(conv):
             return (depthwise.strip_schedule(conv),)
+        if grouped.takes(conv):
+            return (grouped.FilterSchedule(),)
         return (tile_schedule(conv, target),) if takes(conv) else elsewhere.schedules(spec, target)
 
     def stages(spec: Any, target: Target) -> Sequence[Stage]:
@@ -58,6 +60,8 @@ def _register(kind: type, dtypes: Sequence[str], as_convolution: Callable[[Any],
     def emit(module: ModuleBuilder, spec: Any, schedule: Any) -> Kernel:
         if isinstance(schedule, depthwise.StripSchedule):
             return depthwise.emit_strips(module, as_convolution(spec), schedule)
+        if isinstance(schedule, grouped.FilterSchedule):
+            return grouped.emit_filters(module, as_convolution(spec), schedule)
         if not isinstance(schedule, TileSchedule):
             return elsewhere.emit(module, spec, schedule)
         return emit_tiled(module, as_convolution(spec), schedule)

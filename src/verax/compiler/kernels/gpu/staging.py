@@ -21,7 +21,7 @@ from verax.compiler.kernels.gpu.index32 import Index32, Int
 from verax.compiler.kernels.gpu.tiles import TERMS, TileSchedule
 from verax.compiler.kernels.layout import Strides
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.llvm.builder import F32, I8, I64, Index
+from verax.compiler.kernels.llvm.builder import F32, I8, I64, FunctionBuilder, Index
 from verax.compiler.kernels.llvm.gpu import BlockBuilder
 from verax.compiler.kernels.sizes import Size, ceil_div
 from verax.compiler.kernels.target import LANES
@@ -58,7 +58,7 @@ class Terms:
         self.channels = spec.group_channels
         self.count: Size = self.channels * self.taps
         self.steps: Size = ceil_div(self.count, TERMS)
-        self.full, self.rest = divmod(self.channels, LANES)
+        self.full, self.remainder = divmod(self.channels, LANES)
         self.group: Size = self.channels * spec.x.lane
         if spec.x.block != spec.x.lane * LANES:
             self.group = self.channels // LANES * spec.x.block if spec.groups > 1 else 0
@@ -75,7 +75,7 @@ class Terms:
     @property
     def in_sequence(self) -> bool:
         """Whether a chunk of terms is a chunk of channels, even where the last are few."""
-        return self.taps == 1 or self.rest == 0
+        return self.taps == 1 or self.remainder == 0
 
     def of_step(self, step: Int, chunk: Int) -> Offset:
         """Offset of the x of a chunk in a step of a whole block of channels."""
@@ -88,18 +88,18 @@ class Terms:
         if self.taps == 1:
             block, channel = n.divmod(term, LANES)
             return self._offset(block, channel, 0)
-        whole = self._in_full(term)
-        if self.rest == 0:
-            return self._offset(*whole)
-        assert isinstance(self.full, int) and isinstance(self.rest, int)
+        full_block = self._in_full(term)
+        if self.remainder == 0:
+            return self._offset(*full_block)
+        assert isinstance(self.full, int) and isinstance(self.remainder, int)
         before = self.full * LANES * self.taps
-        tap, channel = n.divmod(n.sub(term, before), self.rest)
+        tap, channel = n.divmod(n.sub(term, before), self.remainder)
         partial = self.full, channel, tap
         if not self.full:
             return self._offset(*partial)
         first = n.less(term, before)
-        both = zip(whole, partial, strict=True)
-        return self._offset(*(n.select(first, a, b) for a, b in both))
+        candidates = zip(full_block, partial, strict=True)
+        return self._offset(*(n.select(first, a, b) for a, b in candidates))
 
     def _in_full(self, term: Int) -> tuple[Int, Int, Int]:
         step, channel = self.n.divmod(term, LANES)
@@ -150,7 +150,7 @@ class Staging:
             terms.count % (TERMS * schedule.steps)
         )
 
-    def place(
+    def read_from(
         self, rows: list[Offset], panels: list[Offset], of_x: ir.Value, of_weights: ir.Value
     ) -> None:
         """Where this thread reads: offsets of the pixels of `row_indices`, at the first channel and
@@ -241,10 +241,10 @@ class Staging:
         if not before:
             self._copy_chunks_of_few(step, to)
             return
-        with self.f.b.if_else(n.less(step, before)) as (whole, few):
-            with whole:
+        with self.f.b.if_else(n.less(step, before)) as (full_block, last_block):
+            with full_block:
                 self._copy_chunks(step, to, by_16, is_whole=True)
-            with few:
+            with last_block:
                 self._copy_chunks_of_few(step, to)
 
     def _row_chunks(self) -> Iterator[tuple[int, Int, Int, Offset]]:
@@ -257,8 +257,8 @@ class Staging:
 
     def _x_byte(self, pixel: Int, chunk: Int) -> Int:
         n = self.n
-        place = n.xor(chunk, n.and_(n.divmod(pixel, 2)[0], CHUNK - 1))
-        return n.add(n.mul(pixel, ROW_BYTES), n.mul(place, CHUNK_BYTES))
+        position = n.xor(chunk, n.and_(n.divmod(pixel, 2)[0], CHUNK - 1))
+        return n.add(n.mul(pixel, ROW_BYTES), n.mul(position, CHUNK_BYTES))
 
     def _copy_chunks(self, step: Int, to: ir.Value, by_16: bool, is_whole: bool = False) -> None:
         """Chunks of neighboring channels."""
@@ -319,8 +319,8 @@ class Staging:
                 pixel, term = n.divmod(index, TERMS)
                 row, key = self.rows[turn], 0
             if key not in by_term:
-                number = n.add(n.mul(step, TERMS), term)
-                by_term[key] = self.terms.of_term(number), self._element_bytes(number)
+                term_index = n.add(n.mul(step, TERMS), term)
+                by_term[key] = self.terms.of_term(term_index), self._element_bytes(term_index)
             offset, nbytes = by_term[key]
             chunk, within = n.divmod(term, CHUNK)
             byte = n.add(self._x_byte(pixel, chunk), n.mul(within, 4))
@@ -332,8 +332,8 @@ class Staging:
         for turn, (index, panel) in enumerate(zip(self._weight_chunks(), self.panels, strict=True)):
             of_panel, within = n.divmod(index, TERMS * CHUNK)
             term, chunk = n.divmod(within, CHUNK)
-            place = swizzled_weight(n.add(n.mul(of_panel, CHUNK), chunk), term, s.filters, n)
-            byte = n.add(n.mul(term, 4 * s.filters), n.mul(place, CHUNK_BYTES))
+            position = swizzled_weight(n.add(n.mul(of_panel, CHUNK), chunk), term, s.filters, n)
+            byte = n.add(n.mul(term, 4 * s.filters), n.mul(position, CHUNK_BYTES))
             source = self._source(True, panel, n.add(begin, n.mul(within, CHUNK)))
             with self._here(index, s.filters * CHUNK, turn):
                 self._copy_weight(
@@ -368,7 +368,7 @@ def chunks_are_aligned(x: Strides, phase: Phase, group: Size) -> bool:
     return x.lane == 1 and all(is_multiple(d, CHUNK) for d in distances)
 
 
-def is_aligned(f: BlockBuilder, pointers: list[ir.Value], nbytes: int = CHUNK_BYTES) -> ir.Value:
+def is_aligned(f: FunctionBuilder, pointers: list[ir.Value], nbytes: int = CHUNK_BYTES) -> ir.Value:
     """i1: whether all pointers are multiples of `nbytes`."""
     b = f.b
     union = b.ptrtoint(pointers[0], I64)

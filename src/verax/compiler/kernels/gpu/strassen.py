@@ -69,7 +69,7 @@ class _QuarterTiles(PhaseTiles):
         (phase,) = spec.half.phases()
         super().__init__(f, spec.half, schedule, phase, 0, 0)
         self.panel_step = strassen.PRODUCTS * self.panel  # of each panel all seven follow
-        self.whole = spec
+        self.product_spec = spec
         named = dict(zip(ARGUMENTS, f.args, strict=False))
         self.a, self.sums, self.row_scales = (named[n] for n in ARGUMENTS[:3])
         self.packed, self.column_scales, self.signs = (named[n] for n in ARGUMENTS[3:6])
@@ -86,18 +86,18 @@ class _QuarterTiles(PhaseTiles):
             f.barrier()  # what the product before has left in shared memory has been read
             with f.when(self._is(p.index, strassen.ALL_BEGUN)):
                 self._emit_not_finite(row, column)
-            x = f.at(self.sums, (p.index, self.whole.upper * (self.whole.k // 2)))
+            x = f.at(self.sums, (p.index, self.product_spec.upper * (self.product_spec.k // 2)))
             weights = f.at(self.packed, (p.index, self.panel))
             sums = self.emit_sums(row, column, zeros, x, weights)
-            places = self._chunks(n.anew(column))
+            columns = self._chunks(n.anew(column))
             rows = [self._row(n.add(n.anew(row), i * s.down)) for i in range(s.thread_pixels)]
             for product in range(strassen.PRODUCTS):
                 with f.when(self._is(p.index, product)):
-                    self._add(product, rows, places, sums)
+                    self._add(product, rows, columns, sums)
         self._emit_results(row, column)
 
-    def _is(self, product: Index, number: int) -> ir.Value:
-        return self.f.b.icmp_signed("==", self.f.i64(product), self.f.i64(number))
+    def _is(self, product: Index, index: int) -> ir.Value:
+        return self.f.b.icmp_signed("==", self.f.i64(product), self.f.i64(index))
 
     # --- where a thread's outputs lie
 
@@ -118,12 +118,12 @@ class _QuarterTiles(PhaseTiles):
 
     def _in_room(self, quarter: Index, row: Int, column: Int) -> ir.Value:
         f, n = self.f, self.n
-        line = f.iadd(f.imul(quarter, self.whole.upper), n.wide(row))
+        line = f.iadd(f.imul(quarter, self.product_spec.upper), n.wide(row))
         return f.at(self.room, (line, self.columns), n.wide(column))
 
-    def _load_sums(self, place: ir.Value) -> ir.Value:
+    def _load_sums(self, pointer: ir.Value) -> ir.Value:
         """A chunk of the room, which is scratch memory: it begins at a multiple of 16 bytes."""
-        return self.f.b.load(place, align=16, typ=self.f.vector_type(lanes=CHUNK))
+        return self.f.b.load(pointer, align=16, typ=self.f.vector_type(lanes=CHUNK))
 
     def _add(
         self,
@@ -140,18 +140,18 @@ class _QuarterTiles(PhaseTiles):
                     with f.when(columns_exist):
                         for quarter, sign in strassen.OUTPUT_OF[product]:
                             value = sums[i * len(columns) + j]
-                            place = self._in_room(quarter, row, column)
+                            pointer = self._in_room(quarter, row, column)
                             if product != strassen.OUTPUT[quarter][0][0]:
                                 add = f.b.fadd if sign > 0 else f.b.fsub
-                                value = add(self._load_sums(place), value)
-                            f.b.store(value, place, align=16)
+                                value = add(self._load_sums(pointer), value)
+                            f.b.store(value, pointer, align=16)
 
     # --- what is not finite
 
     def _emit_not_finite(self, row: Int, column: Int) -> None:
         """The sums of rows that are not finite become what direct summation gives; what is added
         afterwards is finite and changes nothing."""
-        f, n, spec, s = self.f, self.n, self.whole, self.schedule
+        f, n, spec, s = self.f, self.n, self.product_spec, self.schedule
         infinite = f.constant(np.inf, lanes=0)
         with f.loop(s.thread_pixels) as i, f.loop(2) as down:
             here = n.add(row, n.mul(n.truncated(i.index), s.down))
@@ -169,7 +169,7 @@ class _QuarterTiles(PhaseTiles):
     def _whole_row(self, row: Int, down: Index) -> tuple[Int, Index, ir.Value]:
         """A row of the upper half (down: 0) or the lower one (1), its number in the whole, and
         whether it exists."""
-        f, n, spec = self.f, self.n, self.whole
+        f, n, spec = self.f, self.n, self.product_spec
         index, _ = self._row(row)
         at = f.iadd(f.imul(down, spec.upper), n.wide(index))
         stop = f.iadd(f.imul(down, spec.m), f.imul(f.iadd(1, f.imul(down, -1)), spec.upper))
@@ -177,7 +177,7 @@ class _QuarterTiles(PhaseTiles):
 
     def _not_finite(self, row: Index, column: Index) -> ir.Value:
         """Four neighbors of a row."""
-        f, spec = self.f, self.whole
+        f, spec = self.f, self.product_spec
         step, block, _ = spec.steps
         zero, above, below = (f.constant(v, lanes=0) for v in (0.0, -np.inf, np.inf))
         blocks, length = (spec.k // LANES, LANES) if spec.image else (1, spec.k)
@@ -212,7 +212,7 @@ class _QuarterTiles(PhaseTiles):
     def _emit_result(
         self, value: ir.Value, back: ir.Value, row: Index, right: Index, column: Int
     ) -> None:
-        f, n, spec = self.f, self.n, self.whole
+        f, n, spec = self.f, self.n, self.product_spec
         y = spec.image.y if spec.image else self.spec.y
         position: list[Index] = [0, 0, row]
         if spec.image and not self.in_line:

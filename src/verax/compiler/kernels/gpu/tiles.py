@@ -24,11 +24,14 @@ MULTIPROCESSORS = 132
 """Of the GPU that rules choose for (H100, H200). Others have more or fewer; tiles suit them."""
 SHARED_BYTES = 227 * 1024
 """Of a multiprocessor at compute capability 9.0."""
-SAFE_SHARED_BYTES = 99 * 1024
-"""What a block may have of it wherever copies are asynchronous (8.6 and 8.9 have the least)."""
-BEFORE_8 = ("sm_70", "sm_75")
-LEAST_SHARED_BYTES = 64 * 1024
-"""What a block may have of it at compute capability 7.5."""
+_SMALL_BLOCKS = dict.fromkeys(("sm_70", "sm_75"), 64 * 1024)
+_BLOCK_BYTES = 99 * 1024
+
+
+def shared_limit(target: Target) -> int:
+    """Bytes of shared memory that a block may have on a GPU of the target's compute capability and
+    on all later ones: 7.5 has the least of all, 8.6 and 8.9 from 8.0 on."""
+    return _SMALL_BLOCKS.get(target.name, _BLOCK_BYTES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,9 +181,8 @@ def _cycles_of_a_term(tile: TileSchedule, blocks: int) -> float:
 
 
 def _fitting(target: Target) -> Iterator[TileSchedule]:
-    """Tiles whose stages fit the shared memory of every GPU that runs the target's code."""
-    available = LEAST_SHARED_BYTES if target.name in BEFORE_8 else SAFE_SHARED_BYTES
-    return (t for t in TILES if t.shared_bytes <= available)
+    """Tiles whose stages fit the shared memory."""
+    return (t for t in TILES if t.shared_bytes <= shared_limit(target))
 
 
 def _stages(spec: ConvSpec, target: Target) -> tuple[Stage, ...]:
@@ -216,24 +218,26 @@ _REGISTERS = 65536
 """Of a multiprocessor."""
 
 
-def admissible(schedule: object) -> bool:
+def admissible(schedule: object, target: Target) -> bool:
     """Whether a kernel may have a schedule."""
     if not isinstance(schedule, TileSchedule):
         return False
     values = {name: getattr(schedule, name) for name in _RANGES}
     if not all(type(v) is int and v in _RANGES[name] for name, v in values.items()):
         return False
-    rest = dataclasses.replace(schedule, **{name: getattr(_PLAIN, name) for name in _RANGES})
+    unused_fields = dataclasses.replace(
+        schedule, **{name: getattr(_PLAIN, name) for name in _RANGES}
+    )
     threads, sums = schedule.threads, schedule.thread_pixels * schedule.thread_filters
     return (
-        rest == _PLAIN
+        unused_fields == _PLAIN
         and schedule.down % 8 == 0
         and schedule.across % 4 == 0
         and threads % (2 * WARP) == 0
         and threads <= MOST_THREADS
         and 2 * sums <= 256
         and schedule.resident * threads * (sums + 32) <= _REGISTERS
-        and schedule.shared_bytes <= SAFE_SHARED_BYTES
+        and schedule.shared_bytes <= shared_limit(target)
     )
 
 
@@ -241,7 +245,7 @@ _PLAIN = TileSchedule()
 
 
 def _admits(spec: ConvSpec, target: Target, schedule: object) -> bool:
-    return not entries(spec) and admissible(schedule)
+    return not entries(spec) and admissible(schedule, target)
 
 
 TILED = Space(TileSchedule, _stages, _admits)

@@ -67,8 +67,8 @@ def emit_input(module: ModuleBuilder, spec: WinogradInput) -> Kernel:
     matrices, m = tiling.matrices(spec.channels), LlvmArith(f, 0)
     with f.items() as item:
         tile, lane, is_first = _tile_of(f, item.index, tiling)
-        place = [0, tile.row, tile.col]
-        source = f.at(spec.x.at(f, f.args[0], tile.batch, tile.block, place), spec.first)
+        position = [0, tile.row, tile.col]
+        source = f.at(spec.x.at(f, f.args[0], tile.batch, tile.block, position), spec.first)
         target = place_of(f, tiling, matrices, f.args[-1], tile, F32)
         image = spec.tables.image(f, tile.batch, tile.block, blocks)
         scale = spec.tables.scale_at(f, f.args[2], image, tile)
@@ -197,16 +197,16 @@ def emit_scales(module: ModuleBuilder, spec: WinogradScales) -> Kernel:
     for index in _dealt(f, n, n.mul(width, tiling.size)):
         r, col = n.divmod(index, width)
         pixel = f.at(seen, (n.wide(r), source.x.row), (n.wide(col), source.x.pixel))
-        place = f.at(rows, (n.wide(r), tables.reach), n.wide(col), dtype="int32")
-        f.store(_largest(f, source, pixel), place)
+        position = f.at(rows, (n.wide(r), tables.reach), n.wide(col), dtype="int32")
+        f.store(_largest(f, source, pixel), position)
     f.barrier()
-    down = f.iadd(f.imul(image, tiling.down), down)
+    line = f.iadd(f.imul(image, tiling.down), down)
     for index in _dealt(f, n, n.of(tables.width // lanes)):
-        col = f.imul(n.wide(index), lanes)
+        begin = f.imul(n.wide(index), lanes)
         emit_scales_of_columns(
-            f, tables, lanes, f.at(rows, col, dtype="int32"),
-            f.at(scales, (down, tables.width // tiling.tile), f.idiv(col, tiling.tile)),
-            f.at(factors, (f.imul(down, tiling.tile), tables.width), col),
+            f, tables, lanes, f.at(rows, begin, dtype="int32"),
+            f.at(scales, (line, tables.width // tiling.tile), f.idiv(begin, tiling.tile)),
+            f.at(factors, (f.imul(line, tiling.tile), tables.width), begin),
         )  # fmt: skip
     pixels = tiling.tiles * tiling.tile**2
     return f.finish(tables.images * tiling.down, 0, 4 * pixels * (source.channels + 2))
@@ -224,7 +224,7 @@ def _dealt(f: BlockBuilder, n: Index32, count: Int) -> Any:
 def _largest(f: FunctionBuilder, source: WinogradInput, pixel: ir.Value) -> ir.Value:
     """The largest magnitude of a pixel's channels (i32)."""
     m, channels, quarter = LlvmArith(f, 4), source.channels // source.groups, 4
-    full, rest = divmod(channels, LANES)
+    full, remainder = divmod(channels, LANES)
 
     def larger(before: Typed, block: Index, valid: int) -> Typed:
         for offset in range(0, valid, quarter):
@@ -240,8 +240,8 @@ def _largest(f: FunctionBuilder, source: WinogradInput, pixel: ir.Value) -> ir.V
         with f.loop(full, carry=[largest.value]) as block:
             block.next([larger(Typed(block.values[0], "int32"), block.index, LANES).value])
         largest = Typed(block.results[0], "int32")
-    if rest:
-        largest = larger(largest, full, rest)
+    if remainder:
+        largest = larger(largest, full, remainder)
     scalars, one = [], LlvmArith(f, 0)
     for i in range(quarter):
         scalars.append(Typed(f.b.extract_element(largest.value, ir.Constant(I32, i)), "int32"))
