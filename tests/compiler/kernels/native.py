@@ -47,11 +47,11 @@ class Native:
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         function = kind(self.loaded.address(kernel.name))
         if self.is_gpu:
-            launch = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)(
+            launch = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, *[ctypes.c_int64] * 3)(
                 self.loaded.address(kernel.name)
             )
             order = REVERSED | LATE if splits else 0
-            launch(ctypes.addressof(table), kernel.items, kernel.blocks, order)
+            assert launch(ctypes.addressof(table), kernel.items, kernel.blocks, order) == 0
             return
         edges = [0, *splits, kernel.items]
         for begin, end in itertools.pairwise(edges):

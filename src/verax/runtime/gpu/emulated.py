@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.errors import UsageError
+from verax.base.errors import CompileError, UsageError
 from verax.runtime.engine import load_object
 from verax.runtime.execution_context import aligned_zeros
 from verax.runtime.gpu.code import GpuCode
@@ -25,7 +25,7 @@ VARIABLE = "VERAX_GPU_ORDER"
 ORDERS = {"reversed": 1, "late": 2}
 """Bits of the last argument of every launch (`compiler.kernels.llvm.emulated`)."""
 ALIGNMENT = 256
-_LAUNCH = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)
+_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, *[ctypes.c_int64] * 3)
 
 
 def order_from_environment() -> int:
@@ -99,8 +99,13 @@ class _Kernel:
     """A function of a library, which lives as long."""
 
     def __init__(self, library: Any, name: str) -> None:
-        self._library = library
+        self._library, self._name = library, name
         self._function = _LAUNCH(library.address(name))
 
     def __call__(self, *arguments: int) -> None:
-        self._function(*arguments)
+        if self._function(*arguments):
+            raise CompileError(
+                "threads of a block wait at different barriers, where a GPU would hang",
+                place=self._name,
+                next_step="this is a defect of Verax: report it with the model",
+            )

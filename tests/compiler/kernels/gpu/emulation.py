@@ -24,7 +24,7 @@ from verax.runtime.engine import load_object
 ORDERS = (0, REVERSED, LATE, REVERSED | LATE)
 UNTOUCHED = 12345.0
 """What results hold before."""
-_LAUNCH = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)
+_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, *[ctypes.c_int64] * 3)
 Edit = Callable[[str], str]
 Packed = Callable[[Any, Any], np.ndarray]
 """Weights for a spec of known sizes, and a schedule."""
@@ -53,7 +53,7 @@ class Emulated:
         args = (ctypes.c_void_p * len(pointers))(*pointers)
         items, blocks = (value(n, table) for n in (self.kernel.items, self.kernel.blocks))
         function = _LAUNCH(self.library.address(self.kernel.name))
-        function(ctypes.addressof(args), items, blocks, order)
+        assert function(ctypes.addressof(args), items, blocks, order) == 0, "barriers differ"
 
 
 @dataclasses.dataclass

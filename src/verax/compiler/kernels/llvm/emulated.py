@@ -1,9 +1,10 @@
 """An emulated GPU: functions that run all threads of a kernel on one thread of this processor.
 
-Each is `void name(ptr args, i64 items, i64 blocks, i64 order)`. Of `order`, REVERSED has items, and
-threads between two barriers, run from the last to the first; LATE has asynchronous copies happen
-when they are waited for, with NaN in their place until then. A kernel is right only if all orders
-give the same bits.
+Each is `i32 name(ptr args, i64 items, i64 blocks, i64 order)`, which gives DIVERGENT where threads
+of a block waited at different barriers, or some at none: a GPU would hang. Of `order`, REVERSED has
+items, and threads between two barriers, run from the last to the first; LATE has asynchronous
+copies happen when they are waited for, with NaN in their place until then. A kernel is right only
+if all orders give the same bits.
 
 The threads of a block are coroutines, which a barrier suspends (LLVM, "Coroutines in LLVM"); LLVM's
 own passes split them.
@@ -12,11 +13,13 @@ own passes split them.
 from __future__ import annotations
 
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.llvm.builder import I64, PTR, VOID, ModuleBuilder
+from verax.compiler.kernels.llvm.builder import I32, I64, PTR, ModuleBuilder
 from verax.compiler.kernels.llvm.float_mode import enter_default_mode, leave_default_mode
 
 REVERSED, LATE = 1, 2
 """Bits of `order`."""
+DIVERGENT = 1
+"""What a launch gives whose threads did not come to the same barriers; 0 is what others give."""
 MOST_COPIES = 512
 """That a thread may have under way."""
 NAN = 0x7FC00000
@@ -40,7 +43,8 @@ COPIES = f"""
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 %copy = type {{ ptr, ptr, i32, i32, i32 }} ; to, from, bytes, group, size
-%copies = type {{ i64, i32, i32, i32, [{MOST_COPIES} x %copy] }} ; order, first, end, groups
+; order, first, end, group, copies, barrier
+%copies = type {{ i64, i32, i32, i32, [{MOST_COPIES} x %copy], i32 }}
 
 define internal void @copy_now(ptr %to, ptr %from, i32 %bytes, i32 %size) noinline {{
   %all = zext i32 %size to i64
@@ -129,7 +133,7 @@ done:
 """
 
 _BLOCKS = """
-define internal void @"NAME.blocks"(ptr %args, i64 %items, i64 %blocks, i64 %order) {
+define internal i32 @"NAME.blocks"(ptr %args, i64 %items, i64 %blocks, i64 %order) {
 entry:
   %handles = alloca [THREADS x ptr], align 16
   %shared = alloca [SHARED x i8], align 64
@@ -183,7 +187,27 @@ next:
   br i1 %k.more, label %step, label %check
 check:
   %again = icmp ne i32 %left1, 0
-  br i1 %again, label %round, label %drop
+  br i1 %again, label %meet, label %drop
+meet:
+  %bp = getelementptr %copies, ptr %queues, i32 0, i32 5
+  %barrier = load i32, ptr %bp
+  br label %compare
+compare:
+  %c = phi i32 [0, %meet], [%c1, %same]
+  %cq = getelementptr %copies, ptr %queues, i32 %c, i32 5
+  %own = load i32, ptr %cq
+  %is_same = icmp eq i32 %own, %barrier
+  br i1 %is_same, label %same, label %divergent
+same:
+  %c1 = add i32 %c, 1
+  %c.more = icmp slt i32 %c1, THREADS
+  br i1 %c.more, label %compare, label %met
+met:
+  %all = icmp eq i32 %left1, THREADS
+  br i1 %all, label %round, label %divergent
+divergent:
+  call void @free(ptr %queues)
+  ret i32 DIVERGENT
 drop:
   %d = phi i32 [0, %check], [%d1, %drop]
   %dp = getelementptr [THREADS x ptr], ptr %handles, i32 0, i32 %d
@@ -197,14 +221,14 @@ next_block:
   br label %block
 end:
   call void @free(ptr %queues)
-  ret void
+  ret i32 0
 }
 """
 
 
 def launch_items(module: ModuleBuilder, name: str, item: ir.Function) -> None:
     """Define `name` as what calls `item(args, i, i + 1)` for all items."""
-    fn = module.function(name, VOID, LAUNCH_TYPES)
+    fn = module.function(name, I32, LAUNCH_TYPES)
     args, items, _, order = fn.args
     b = ir.IRBuilder(fn.append_basic_block("entry"))
     mode = enter_default_mode(module, b)
@@ -224,21 +248,28 @@ def launch_items(module: ModuleBuilder, name: str, item: ir.Function) -> None:
     b.branch(head)
     b.position_at_end(end)
     leave_default_mode(module, b, mode)
-    b.ret_void()
+    b.ret(ir.Constant(I32, 0))
 
 
 def launch_blocks(module: ModuleBuilder, name: str, threads: int, shared_bytes: int) -> None:
     """Define `name` as what runs the coroutines `name.thread` of every block."""
     text = _BLOCKS.replace("NAME", name).replace("LAST", str(threads - 1))
     text = text.replace("THREADS", str(threads)).replace("SHARED", str(max(shared_bytes, 1)))
+    text = text.replace("DIVERGENT", str(DIVERGENT))
     ir.Definitions(module.module, f"{name}.blocks", text.replace("REVERSED", str(REVERSED)))
-    fn = module.function(name, VOID, LAUNCH_TYPES)
+    fn = module.function(name, I32, LAUNCH_TYPES)
     b = ir.IRBuilder(fn.append_basic_block("entry"))
     mode = enter_default_mode(module, b)
-    blocks = ir.Callee(ir.FunctionType(VOID, LAUNCH_TYPES), f'@"{name}.blocks"')
-    b.call(blocks, list(fn.args))
+    blocks = ir.Callee(ir.FunctionType(I32, LAUNCH_TYPES), f'@"{name}.blocks"')
+    status = b.call(blocks, list(fn.args))
     leave_default_mode(module, b, mode)
-    b.ret_void()
+    b.ret(status)
+
+
+def at_barrier(b: ir.IRBuilder, queue: ir.Value, number: int) -> None:
+    """Note that the thread of these copies waits at the kernel's barrier of that number."""
+    b.instruction(f"%barrier{number} = getelementptr %copies, ptr {queue.ref}, i32 0, i32 5")
+    b.instruction(f"store i32 {number}, ptr %barrier{number}")
 
 
 def define_coroutines(module: ModuleBuilder) -> None:

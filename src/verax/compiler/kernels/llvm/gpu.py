@@ -146,6 +146,7 @@ class BlockBuilder(GpuBuilder):
     ) -> None:
         self.threads, self.shared_bytes = threads, shared_bytes
         self._blocks_per_multiprocessor = blocks_per_multiprocessor
+        self._barrier_count = 0
         super().__init__(module, name, n_args)
 
     def _function(self) -> ir.Function:
@@ -219,10 +220,12 @@ class BlockBuilder(GpuBuilder):
     # --- threads together
 
     def barrier(self) -> None:
-        """Wait until all threads of the block are here, and what they wrote is seen by all."""
+        """Wait until all threads of the block are here, and what they wrote is seen by all. None
+        may be left out: a GPU would wait for ever, and the emulation says so."""
         if self.is_emulated:
-            self._barriers = getattr(self, "_barriers", 0) + 1
-            self._suspend(f"co.barrier{self._barriers}")
+            self._barrier_count += 1
+            emulated.at_barrier(self.b, self._copies, self._barrier_count)
+            self._suspend(f"co.barrier{self._barrier_count}")
             return
         name = "llvm.nvvm.barrier.cta.sync.aligned.all"
         self.b.call(self.module.intrinsic(name, VOID, [I32]), [ir.Constant(I32, 0)])
