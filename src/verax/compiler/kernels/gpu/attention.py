@@ -25,7 +25,7 @@ from verax.compiler.kernels.products.attention_spec import (
     Shared,
 )
 from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS, Space, Stage, emits
-from verax.compiler.kernels.sizes import Size, ceil_div
+from verax.compiler.kernels.sizes import Size, ceil_div, minimum
 from verax.compiler.kernels.target import LANES, Target
 from verax.numerics.reductions import BLOCK, SUMS, add_block, sum_of_blocks
 
@@ -63,9 +63,21 @@ class HeadSchedule(AttentionSchedule):
         return LANES if isinstance(spec.m, int) else BY_ITEM.scratch_bytes(spec)
 
 
+MOST_ITEMS = 1024
+"""Of the CPU's kernel here: each has scratch memory of its own."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ItemSchedule(AttentionSchedule):
+    """The CPU's kernel, a thread for each item, of which there are more than a processor has
+    threads."""
+
+    def items(self, spec: AttentionSpec) -> Size:
+        return minimum(MOST_ITEMS, spec.outer * spec.inner * self.groups(spec))
+
+
 ROWS = (16, 8, 4)
-BY_ITEM = AttentionSchedule(rows=4, blocks=1, tiles=1)
-"""Of the CPU's kernel, a thread for each item."""
+BY_ITEM = ItemSchedule(rows=4, blocks=1, tiles=1)
 
 
 def pitch(keys: int) -> int:
@@ -112,7 +124,7 @@ KNOWN = elsewhere.KNOWN
 
 
 def _schedules(spec: AttentionSpec, target: Target) -> Sequence[AttentionSchedule]:
-    return (head_schedule(spec, target),) if takes(spec, target) else _CPU.schedules(spec, target)  # type: ignore[return-value]
+    return (head_schedule(spec, target),) if takes(spec, target) else (BY_ITEM,)
 
 
 def _stages(spec: AttentionSpec, target: Target) -> tuple[Stage, ...]:
