@@ -29,10 +29,10 @@ def test_a_program_is_found_the_second_time_unless_told_otherwise(
     assert kept and "found in the cache in" in told
     assert compiled("--no-cache")[0] is False
     assert (
-        "1 programs, 0 certificates, 2 records of models and 0 files of weights" in cli("cache").out
+        "1 programs, 0 certificates, 3 records of models and 0 files of weights" in cli("cache").out
     )
     cleared = cli("cache", "--clear")
-    assert "removed 3 files" in cleared.out and "0 programs" in cleared.out
+    assert "removed 4 files" in cleared.out and "0 programs" in cleared.out
     assert compiled()[0] is False
 
 

@@ -306,8 +306,23 @@ def negative_maximum() -> Graph:
 
 def any_fill(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
     """Move a scale through a Pad with whatever it fills in."""
-    with patch.object(_Backward, "_pads_zeros", lambda self, node: True):
+    with patch.object(_Backward, "_pads_zeros", lambda self, node, axis: True):
         return fold_scales(graph, limit)
+
+
+def any_channels(graph: Graph, limit: int | None = None) -> tuple[Graph, Trace]:
+    """Move a scale by channel through a Pad that moves the channels."""
+    pads_zeros = _Backward._pads_zeros
+    of_none = lambda self, node, axis: pads_zeros(self, node, None)  # noqa: E731
+    with patch.object(_Backward, "_pads_zeros", of_none):
+        return fold_scales(graph, limit)
+
+
+def shifted() -> Graph:
+    s = Sketch()
+    widths = s.array(0, 1, 0, 0, 0, -1, 0, 0, dtype=np.int64)
+    scale = s.array([[1.5]], [[0.5]], [[0.75]], [[2.0]], [[0.3]])
+    return s.graph(s.add("Mul", s.add("Pad", conv(s, s.x), widths), scale))
 
 
 def filled() -> Graph:
@@ -544,6 +559,7 @@ TWINS: list[tuple[str, Rewriting, Callable[[], Graph], str]] = [
     ("fold_scales", any_sign, negative_scale, ""),
     ("fold_scales", any_sign, negative_maximum, ""),
     ("fold_scales", any_fill, filled, ""),
+    ("fold_scales", any_channels, shifted, ""),
     ("split_einsum", forgets_the_others, three_factors, ""),
     ("recognize_attention", any_divisor, attended, BITS),
     ("hoist_scales", any_matrices, rows_of_all_heads, ""),

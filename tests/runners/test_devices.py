@@ -236,8 +236,12 @@ def test_a_runner_is_told_its_device(case: Any, tmp_path: Any) -> None:
 def test_a_device_is_refused_by_those_that_take_none(case: Any, tmp_path: Any) -> None:
     net, _, x = case
     model = verax.load(exported(case))
-    for subject in ("verax:O1", net, lambda x: x):
-        with pytest.raises(UsageError, match="not told where to run"):
+    for subject, message in (
+        ("verax:O1", "unknown target 'stub:0'"),
+        (net, "not told where to run"),
+        (lambda x: x, "not told where to run"),
+    ):
+        with pytest.raises(UsageError, match=message):
             verax.check(model, subject, {"input": x}, device=DEVICE)
     file = tmp_path / "net.pt2"
     torch.export.save(exported(case), file)

@@ -36,10 +36,8 @@ TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 """Target -> (names of its architecture, instructions that it takes, as LLVM calls them); the
 fastest first."""
-NAMES = (
-    *("avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "aarch64", CUDA),
-    *GPU_TARGETS,
-)
+PROCESSOR_NAMES = ("avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "aarch64")
+NAMES = (*PROCESSOR_NAMES, CUDA, *GPU_TARGETS)
 """Of targets, as people choose them."""
 _LINUX_NAMES = {
     "bmi": "bmi1",

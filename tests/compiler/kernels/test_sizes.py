@@ -57,7 +57,7 @@ class Compiled:
         """All items, in `pieces` calls. dims: the table, of which known specs have no need."""
         table = np.array(dims, np.int64)
         items = value(self.kernel.items, dims)
-        kernel = Kernel(self.kernel.name, items)
+        kernel = Kernel(self.kernel.name, items, blocks=value(self.kernel.blocks, dims))
         splits = [items * i // pieces for i in range(1, pieces)]
         self.native.run(kernel, [*arrays, table] if entries(self.spec) else arrays, splits)
 

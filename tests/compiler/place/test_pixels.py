@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.compiler.place.test_turned import held
 from tests.compiler.test_integer_kernels import integers
 
-from verax.base.processor import NAMES
+from verax.base.processor import PROCESSOR_NAMES
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.loops.loop import plan_loop
@@ -151,7 +151,7 @@ def test_other_readers_find_the_image() -> None:
     pads=st.sampled_from([((0, 0), (0, 0)), ((1, 0), (2, 1))]),
     zero=st.sampled_from([0, 3]),
     seed=st.integers(0, 2**16),
-    elsewhere=st.sampled_from(NAMES),
+    elsewhere=st.sampled_from(PROCESSOR_NAMES),
 )
 def test_integers(
     kind: str, channels: int, quantised: bool, pads: Any, zero: int, seed: int, elsewhere: str

@@ -266,10 +266,10 @@ def launch_blocks(module: ModuleBuilder, name: str, threads: int, shared_bytes: 
     b.ret(status)
 
 
-def at_barrier(b: ir.IRBuilder, queue: ir.Value, number: int) -> None:
-    """Note that the thread of these copies waits at the kernel's barrier of that number."""
-    b.instruction(f"%barrier{number} = getelementptr %copies, ptr {queue.ref}, i32 0, i32 5")
-    b.instruction(f"store i32 {number}, ptr %barrier{number}")
+def at_barrier(b: ir.IRBuilder, queue: ir.Value, barrier: int) -> None:
+    """Note that the thread of these copies waits at that barrier of the kernel."""
+    b.instruction(f"%barrier{barrier} = getelementptr %copies, ptr {queue.ref}, i32 0, i32 5")
+    b.instruction(f"store i32 {barrier}, ptr %barrier{barrier}")
 
 
 def define_coroutines(module: ModuleBuilder) -> None:
