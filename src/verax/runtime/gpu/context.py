@@ -236,13 +236,8 @@ class GpuContext(ExecutionContext):
 
     def _run_steps(self, callers: list[np.ndarray]) -> list[np.ndarray]:
         self._upload(callers)
-        values: dict[str, np.ndarray] = {}
-        for step in self._schedule:
-            self._execute(step, values, callers)
-        self._download(callers)
-        outputs = callers[self._input_count :]
-        if self.binary.python_outputs:
-            return [values.get(n, o) for n, o in zip(self.binary.python_outputs, outputs)]
+        outputs = super()._run_steps(callers)
+        self._download(callers)  # into the arrays that `outputs` has
         return outputs
 
     def time_steps(
