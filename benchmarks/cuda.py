@@ -31,9 +31,9 @@ from benchmarks.provenance import commit, stamped, today
 
 import verax
 import verax.ops
-from verax.base.cuda_driver import card
 from verax.base.errors import VeraxError
-from verax.base.gpu_targets import EMULATED_GPU, card_of
+from verax.base.gpu.cuda_driver import card
+from verax.base.gpu.targets import EMULATED_GPU, card_of
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.ir.operator import REGISTRY

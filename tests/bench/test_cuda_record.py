@@ -13,7 +13,7 @@ import pytest
 from benchmarks import cuda as script
 from tests.runtime.fake_cuda import install
 
-from verax.base import cuda_driver
+from verax.base.gpu import cuda_driver
 from verax.ir.operator import REGISTRY
 
 FEW = {name: REGISTRY[name] for name in ("Relu", "Softmax", "CumSum")}

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.conftest import Cli, Result
 from tests.runtime.fake_cuda import FakeDriver, install
-from verax.base import cuda_driver
+from verax.base.gpu import cuda_driver
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 SIZES = ("--shape", "n=2")

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verax.base import cuda_driver
+from verax.base.gpu import cuda_driver
 from verax.runtime.gpu import cuda
 from verax.runtime.gpu.code import GpuCode
 from verax.runtime.gpu.emulated import EmulatedDevice, order_from_environment

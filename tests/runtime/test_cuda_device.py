@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from tests.runtime.fake_cuda import FakeDriver, install
 
-from verax.base import cuda_driver
 from verax.base.errors import CompileError, DeviceError, InputError, MissingPackageError, VeraxError
+from verax.base.gpu import cuda_driver
 from verax.base.settings import Settings
 from verax.compiler.compile import compile as compile_graph
 from verax.compiler.executable import Executable

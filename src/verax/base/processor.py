@@ -14,11 +14,11 @@ from functools import cache
 from pathlib import Path
 
 from verax.base.errors import CompileError, UsageError
-from verax.base.gpu_targets import CUDA, EMULATED_GPU, GPU_TARGETS
+from verax.base.gpu.targets import CUDA, EMULATED_GPU, GPU_TARGETS
 from verax.base.lazy import deferred
 from verax.base.optional import optional
 
-_why_not = deferred("verax.base.cuda_driver:why_not")
+_why_not = deferred("verax.base.gpu.cuda_driver:why_not")
 
 VARIABLE = "VERAX_TARGET"
 CPUINFO = Path("/proc/cpuinfo")

@@ -18,7 +18,7 @@ import numpy as np
 from verax.base import memory
 from verax.base.collector import collector_paused
 from verax.base.errors import UnsupportedError
-from verax.base.gpu_targets import GPU_TARGETS, card_of
+from verax.base.gpu.targets import GPU_TARGETS, card_of
 from verax.base.lazy import deferred
 from verax.base.settings import Settings
 from verax.compiler.artifacts.cache import RECORD, ProgramCache, entry_name, is_cached

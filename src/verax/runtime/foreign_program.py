@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from verax.base.gpu_targets import GPU_TARGETS
+from verax.base.gpu.targets import GPU_TARGETS
 from verax.base.lazy import deferred
 from verax.base.processor import require_runs_here, runs_here
 from verax.runtime.open_sizes import SizedProgram
@@ -56,8 +56,9 @@ def load_program(
     binary: ProgramBinary, threads: int, python_call: PythonCall | None, card: int = 0
 ) -> Program:
     """The program of a binary, ready to run if it can run here. card: see `runs_here`."""
-    if binary.object_code and not runs_here(binary.target, card):
+    can_run = runs_here(binary.target, card)
+    if binary.object_code and not can_run:
         return ForeignProgram(binary)
-    if binary.target in GPU_TARGETS and runs_here(binary.target, card):
+    if can_run and binary.target in GPU_TARGETS:
         return _gpu_program(binary, threads, python_call, card)
     return Program(binary, threads, python_call)

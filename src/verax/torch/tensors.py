@@ -9,7 +9,7 @@ import numpy as np
 
 from verax.base.arrays import as_array, as_tensor
 from verax.base.errors import UnsupportedError
-from verax.base.gpu_targets import CUDA
+from verax.base.gpu.targets import CUDA
 from verax.base.optional import optional
 
 torch: Any = optional("torch", "to use verax.torch")

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from verax.base.compile_options import BenchOptions
 from verax.base.errors import CompileError, UsageError
-from verax.base.gpu_targets import card_of
+from verax.base.gpu.targets import card_of
 from verax.base.options import InputOptions, ModelOptions
 from verax.bench.rounds import HELD_TO_AVX2, Contestant, race
 from verax.cli.console import can_write, checked_timeout, output, progress, write_json, write_text

@@ -11,9 +11,9 @@ import typer
 from rich.text import Text
 
 from verax.base.cores import deciding, limits
-from verax.base.cuda_driver import card, cards
 from verax.base.errors import MissingPackageError, VeraxError
-from verax.base.gpu_targets import CUDA
+from verax.base.gpu.cuda_driver import card, cards
+from verax.base.gpu.targets import CUDA
 from verax.base.optional import EXTRAS, installed_version, pip_name, require
 from verax.base.processor import best_target
 from verax.base.settings import Settings

@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.text import Text
 
-from verax.base.cuda_driver import why_not
 from verax.base.errors import CompileError
-from verax.base.gpu_targets import EMULATED_GPU
+from verax.base.gpu.cuda_driver import why_not
+from verax.base.gpu.targets import EMULATED_GPU
 from verax.base.options import ModelOptions
 from verax.base.processor import runs_here
 from verax.cli.console import can_write, output, write_json

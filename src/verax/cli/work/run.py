@@ -16,7 +16,7 @@ from rich.text import Text
 
 from verax.base.errors import UsageError
 from verax.base.files import atomic_write
-from verax.base.gpu_targets import GPU_ARCHITECTURES, card_of
+from verax.base.gpu.targets import GPU_ARCHITECTURES, card_of
 from verax.base.options import InputOptions, ModelOptions, PhotoOptions
 from verax.base.settings import MAX_PROGRAMS
 from verax.cli.console import can_write, output, write_json

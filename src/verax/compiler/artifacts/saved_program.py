@@ -15,7 +15,7 @@ import numpy as np
 
 from verax.base.deprecation import renamed_property
 from verax.base.errors import InputError, ModelError
-from verax.base.gpu_targets import GPU_TARGETS
+from verax.base.gpu.targets import GPU_TARGETS
 from verax.base.lazy import deferred
 from verax.base.printing import first_few
 from verax.base.processor import require_runs_here
@@ -206,12 +206,9 @@ class SavedExecutable(StatefulExecutable):
             outputs = self._program.run_if_exact(inputs)
             if outputs is None and self.binary.target in GPU_TARGETS and any_on_device(inputs):
                 outputs = run_on_device(inputs, self.binary.target, self._card, self._program_for)
-            elif outputs is None and self.binary.open_sizes is not None:
-                sized = self._program.sized(sizes_of(self._program, self._open_names, inputs))
-                types = with_shapes(self.binary.inputs, sized.inputs)
-                outputs = self._program.run(check_inputs(types, inputs), sized)
             elif outputs is None:
-                outputs = self._program.run(check_inputs(self._input_types, inputs))
+                arrays, sized = self._checked(inputs)
+                outputs = self._program.run(arrays, sized)
         except CountsNotServedError as refused:
             counts = ", ".join(f"{name}={count}" for name, count in refused.counts.items())
             raise InputError(
@@ -221,12 +218,18 @@ class SavedExecutable(StatefulExecutable):
 
     def _program_for(self, inputs: Mapping[str, np.ndarray]) -> tuple[Program, SizedProgram | None]:
         """What runs arrays of these types. Raises `InputError` for others."""
+        return self._program, self._checked(inputs)[1]
+
+    def _checked(
+        self, inputs: Mapping[str, np.ndarray]
+    ) -> tuple[list[np.ndarray], SizedProgram | None]:
+        """The inputs in order, and what the program is for their sizes, if some are open. Raises
+        `InputError` where they do not fit."""
         sized, types = None, self._input_types
         if self.binary.open_sizes is not None:
             sized = self._program.sized(sizes_of(self._program, self._open_names, inputs))
             types = with_shapes(self.binary.inputs, sized.inputs)
-        check_inputs(types, inputs)
-        return self._program, sized
+        return check_inputs(types, inputs), sized
 
 
 def _types(signatures: Sequence[Signature], without: set[str]) -> dict[str, TensorType]:

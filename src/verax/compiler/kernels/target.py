@@ -13,13 +13,13 @@ import threading
 
 from verax.base.errors import UsageError
 from verax.base.forks import on_fork
-from verax.base.gpu_targets import EMULATED_GPU, GPU_ARCHITECTURES, card_of
+from verax.base.gpu.targets import EMULATED_GPU, GPU_ARCHITECTURES, card_of
 from verax.base.lazy import deferred
 from verax.base.processor import NAMES, TARGETS, best_target, runs_here
 from verax.compiler.kernels.llvm.library import binding as llvm
 from verax.numerics.lanes import LANES
 
-_card = deferred("verax.base.cuda_driver:card")
+_card = deferred("verax.base.gpu.cuda_driver:card")
 _initialized = threading.Lock()
 _ready = False
 

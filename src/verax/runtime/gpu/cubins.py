@@ -15,9 +15,9 @@ import os
 from pathlib import Path
 
 from verax.base.caching import programs_folder
-from verax.base.cuda_driver import Card
 from verax.base.errors import VeraxError
 from verax.base.files import atomic_write
+from verax.base.gpu.cuda_driver import Card
 from verax.base.private import why_not_private
 from verax.base.reading import plain_bytes
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verax.base.gpu_targets import EMULATED_GPU
+from verax.base.gpu.targets import EMULATED_GPU
 from verax.runtime.gpu.cuda import cuda_device
 from verax.runtime.gpu.device import Device
 from verax.runtime.gpu.emulated import EmulatedDevice

@@ -19,6 +19,7 @@ from verax.compiler.kernels.llvm.arith import LlvmArith
 from verax.compiler.kernels.llvm.builder import F32, I8, I32, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.llvm.gpu import BlockBuilder, block_kernel
 from verax.compiler.kernels.products import attention as elsewhere
+from verax.compiler.kernels.products.attention_softmax import masked_scores
 from verax.compiler.kernels.products.attention_spec import (
     AttentionSchedule,
     AttentionSpec,
@@ -302,31 +303,17 @@ class _Queries:
             f.b.store(score, self._score_at(n.add(row, r), key), align=16)
 
     def _masked(self, score: ir.Value, row: Int, key: Int) -> ir.Value:
-        """As `products.attention` scales and masks."""
-        f, n, spec, m = self.f, self.n, self.spec, LlvmArith(self.f, CHUNK)
-        if spec.scale != 1:
-            score = f.b.fmul(score, m.const(spec.scale, "float32").value)
-        if spec.divisor != 1:
-            score = f.b.fdiv(score, m.const(spec.divisor, "float32").value)
-        hidden = m.const(spec.hidden, "float32").value
+        f, n, spec = self.f, self.n, self.spec
+        mask = ahead = None
         if spec.mask:
             at, kind = spec.mask.at, spec.mask.dtype
             terms = (self.outer, at.outer), (self.head, at.inner), (self._query(row), at.row)
             pointer = f.at(f.args[3], *terms, (n.wide(key), at.col), dtype=kind)
             is_row = at.col != 0
-            value = f.load(pointer, kind, CHUNK) if is_row else f.broadcast(pointer, kind, CHUNK)
-            if kind == "bool":
-                is_unmasked = f.b.icmp_unsigned("!=", value, ir.Constant(value.type, None))
-                score = f.b.select(is_unmasked, score, hidden)
-            else:
-                score = f.b.fadd(score, value)
+            mask = f.load(pointer, kind, CHUNK) if is_row else f.broadcast(pointer, kind, CHUNK)
         if spec.causal:
-            query = n.truncated(self._query(row))
-            lanes = ir.Constant(ir.VectorType(I32, CHUNK), list(range(CHUNK)))
-            ahead = f.b.add(f.splat(n.value(n.sub(key, query)), CHUNK), lanes)
-            seen = f.b.icmp_signed("<=", ahead, ir.Constant(ahead.type, None))
-            score = f.b.select(seen, score, hidden)
-        return score
+            ahead = n.value(n.sub(key, n.truncated(self._query(row))))
+        return masked_scores(f, spec, score, mask, ahead)
 
     def _results(self, row: Int, panel: Int, chunk: Int, rows: int) -> None:
         f, n, spec, at = self.f, self.n, self.spec, self.spec.y

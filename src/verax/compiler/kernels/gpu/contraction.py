@@ -8,6 +8,7 @@ so each output is one chain, which starts from the bias, and its bits are the CP
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from contextlib import AbstractContextManager, nullcontext
 
 from verax.compiler.kernels.convolution.schedule import filter_blocks
@@ -57,19 +58,27 @@ def takes(spec: ConvSpec) -> bool:
     )
 
 
+def tile_kernel(
+    module: ModuleBuilder, key: Hashable, n_args: int, schedule: TileSchedule, hint: str
+) -> BlockBuilder:
+    """As `block_kernel`, with what the tiles of a schedule take."""
+    return block_kernel(
+        module,
+        (key, schedule),
+        n_args,
+        schedule.threads,
+        schedule.shared_bytes,
+        schedule.resident,
+        hint,
+    )
+
+
 def emit_tiled(module: ModuleBuilder, spec: ConvSpec, schedule: TileSchedule) -> Kernel:
     """The kernel for `spec`, which it `takes`; arguments as `ConvSpec` lists them, weights packed
     with this schedule. An item is a tile."""
     operands = spec.epilogue.operands if spec.epilogue else ()
-    f = block_kernel(
-        module,
-        ("tiled", spec, schedule),
-        3 + spec.extra_arguments + len(operands),
-        schedule.threads,
-        schedule.shared_bytes,
-        schedule.resident,
-        hint="conv",
-    )
+    n_args = 3 + spec.extra_arguments + len(operands)
+    f = tile_kernel(module, ("tiled", spec), n_args, schedule, "conv")
     if f.kernel is not None:
         return f.kernel
     phases = [r for r in spec.phases() if math.prod(r.count) != 0]

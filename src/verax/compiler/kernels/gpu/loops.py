@@ -6,18 +6,20 @@ The expressions are those of the CPU's kernel, evaluated on scalars.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+from verax.compiler.kernels.gpu.index32 import Index32
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith
 from verax.compiler.kernels.llvm.builder import (
     ELEMENT_TYPES,
-    I32,
-    I64,
     FunctionBuilder,
     Index,
     Kernel,
     ModuleBuilder,
 )
+from verax.compiler.kernels.loops.emit import from_register, to_register
+from verax.compiler.kernels.loops.indices import index_scalar
 from verax.compiler.kernels.loops.loop import normalized
 from verax.compiler.kernels.loops.spec import Access, Lookup, LoopSpec
 from verax.compiler.kernels.registry import emits
@@ -54,9 +56,13 @@ class _Element:
         self.inputs = list(zip(spec.inputs, fb.args, strict=False))
         self.outputs = list(zip(spec.outputs, fb.args[count:], strict=False))
         self.is_short = all(map(_is_short, self._extents()))
-        if self.is_short:
-            index = fb.b.trunc(fb.i64(index), I32)
-        self.coordinates = self._split(index)
+        self.n = Index32(fb)
+        dims = spec.dims[1:]
+        self.coordinates: Sequence[Index] = (
+            self.n.split(self.n.truncated(index), *map(self.n.of, dims))
+            if self.is_short
+            else fb.split(index, *dims)
+        )
 
     def _extents(self) -> list[Size]:
         """How far numbers of elements and offsets reach."""
@@ -68,32 +74,19 @@ class _Element:
                 reach.append(sum(abs(int(s) * int(n)) for s, n in steps))
         return reach
 
-    def _split(self, index: Index) -> list[Index]:
-        """Row-major coordinates of the element."""
-        fb, b = self.fb, self.fb.b
-        if not self.is_short:
-            return fb.split(index, *self.spec.dims[1:])
-        coordinates: list[Index] = []
-        for extent in reversed(self.spec.dims[1:]):
-            divisor = ir.Constant(I32, extent)
-            quotient = b.udiv(index, divisor)  # type: ignore[arg-type]
-            coordinates.append(b.sub(index, b.mul(quotient, divisor)))  # type: ignore[arg-type]
-            index = quotient
-        return [index, *reversed(coordinates)]
-
     def _offset(self, access: Access) -> ir.Value:
         """Elements from the pointer to this element, without lookups (i64)."""
-        fb, b = self.fb, self.fb.b
+        fb, n = self.fb, self.n
+        steps = list(zip(self.coordinates, access.strides, strict=True))
         if not self.is_short:
             offset: Index = access.offset
-            for coordinate, stride in zip(self.coordinates, access.strides, strict=True):
+            for coordinate, stride in steps:
                 offset = fb.iadd(offset, fb.imul(coordinate, stride))
             return fb.i64(offset)
-        total: ir.Value = ir.Constant(I32, access.offset)
-        for coordinate, stride in zip(self.coordinates, access.strides, strict=True):
-            if stride != 0:
-                total = b.add(total, b.mul(coordinate, ir.Constant(I32, stride)))  # type: ignore[arg-type]
-        return b.sext(total, I64)
+        total = n.of(access.offset)
+        for coordinate, stride in steps:
+            total = n.add(total, n.mul(coordinate, n.of(stride)))  # type: ignore[arg-type]
+        return fb.i64(n.wide(total))
 
     def compute(self) -> None:
         """Read, evaluate, and write."""
@@ -104,35 +97,23 @@ class _Element:
                 values[position] = self._read(access, pointer)
         results = evaluate_all(self.spec.exprs, LlvmArith(fb, 0), values)
         for (access, pointer), result in zip(self.outputs, results, strict=True):
-            element = fb.b.zext(result, ELEMENT_TYPES["bool"]) if access.dtype == "bool" else result
-            fb.store(element, fb.at(pointer, self._offset(access), dtype=access.dtype))
+            address = fb.at(pointer, self._offset(access), dtype=access.dtype)
+            fb.store(from_register(fb, result, access.dtype), address)
 
     def _read(self, access: Access, pointer: ir.Value) -> ir.Value:
-        """The element as a register value: a bool is any byte but zero."""
+        """The element as a register value."""
         fb, offset = self.fb, self._offset(access)
         for lookup in access.lookups:
             step = fb.imul(self._looked_up(lookup), lookup.stride)
             offset = fb.b.add(offset, fb.i64(step))
         value = fb.load(fb.at(pointer, offset, dtype=access.dtype), access.dtype, lanes=0)
-        if access.dtype == "bool":
-            return fb.b.icmp_unsigned("!=", value, ir.Constant(value.type, None))
-        return value
+        return to_register(fb, value, access.dtype)
 
     def _looked_up(self, lookup: Lookup) -> ir.Value:
-        """The index that a lookup reads (i64); 0, and the flag raised, where it is out of range."""
-        fb, b = self.fb, self.fb.b
+        """The index that a lookup reads (i64)."""
         access, pointer = self.inputs[lookup.input]
-        at = fb.at(pointer, self._offset(access), dtype=access.dtype)
-        raw = fb.load(at, access.dtype, lanes=0)
-        index = (b.zext if access.dtype == "uint8" else b.sext)(raw, I64)
-        if not lookup.checked:
-            return index
-        zero, size = fb.i64(0), fb.i64(lookup.size)
-        wrapped = b.select(b.icmp_signed("<", index, zero), b.add(index, size), index)
-        is_inside = b.icmp_unsigned("<", wrapped, size)
-        with fb.when(b.not_(is_inside)):
-            b.store(ir.Constant(I32, 1), fb.args[-1], align=4)
-        return b.select(is_inside, wrapped, zero)
+        at = self.fb.at(pointer, self._offset(access), dtype=access.dtype)
+        return index_scalar(self.fb, at, access.dtype, lookup, self.fb.args[-1])
 
 
 def _is_short(size: Size) -> bool:

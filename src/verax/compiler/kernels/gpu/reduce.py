@@ -22,6 +22,7 @@ from verax.compiler.kernels.llvm.builder import (
     ModuleBuilder,
 )
 from verax.compiler.kernels.llvm.gpu import BlockBuilder, block_kernel
+from verax.compiler.kernels.loops.emit import from_register, to_register
 from verax.compiler.kernels.loops.spec import Access
 from verax.compiler.kernels.reduce.plan import (
     across_dim,
@@ -132,10 +133,7 @@ class _RowsOfBlock:
 
     def _load(self, argument: int, access: Access, k: Index) -> ir.Value:
         fb, dtype = self.fb, access.dtype
-        value = fb.load(self._element(argument, access, k), dtype, lanes=0)
-        if dtype == "bool":
-            return fb.b.icmp_unsigned("!=", value, ir.Constant(value.type, None))
-        return value
+        return to_register(fb, fb.load(self._element(argument, access, k), dtype, lanes=0), dtype)
 
     def _element(self, argument: int, access: Access, k: Index) -> ir.Value:
         """Where element k of the row is, of the kernel's argument of that number."""
@@ -145,9 +143,9 @@ class _RowsOfBlock:
         return self.fb.at(self.bases[argument], *terms, dtype=access.dtype)
 
     def _store(self, argument: int, access: Access, k: Index, value: ir.Value) -> None:
-        if access.dtype == "bool":
-            value = self.fb.b.zext(value, ELEMENT_TYPES["bool"])
-        self.fb.store(value, self._element(argument, access, k))
+        self.fb.store(
+            from_register(self.fb, value, access.dtype), self._element(argument, access, k)
+        )
 
     def _values(self, exprs: Sequence[Expr], k: Index) -> list[ir.Value]:
         """The expressions at element k."""
@@ -168,29 +166,23 @@ class _RowsOfBlock:
         length = self.spec.length
         if isinstance(length, int):
             length = elements_read(length, stages[0].group_stride)
-        if self.warps > 1 and all(in_blocks(s.kind, s.element.dtype) for s in stages):
+        is_one_block = self.warps == 1 and isinstance(length, int) and length <= BLOCK
+        if _is_blocked(stages[0]) and not is_one_block:
             return self._reduce_blocks(stages, length)
-        if in_blocks(stages[0].kind, stages[0].element.dtype) and not (
-            isinstance(length, int) and length <= BLOCK
-        ):
-            return self._reduce_blocks(stages, length)
-        partials = self._take(stages, 0, length, self._step_of(stages), self._first_of(stages))
+        # All of the row's threads take part in turn, or those of one warp if the order matters.
+        first = self.partial if _is_ordered(stages[0]) else self._in_row()
+        partials = self._take(stages, 0, length, self._step_of(stages[0]), first)
         return [self._reduced(s, p) for s, p in zip(stages, partials, strict=True)]
-
-    def _first_of(self, stages: Sequence[Stage]) -> Index:
-        """The first element of this thread, where all of the row's threads take part in turn."""
-        is_ordered = _is_ordered(stages[0])
-        return self.partial if is_ordered else self._in_row()
 
     def _in_row(self) -> ir.Value:
         b = self.fb.b
         return b.add(b.mul(self.warp, self.fb.i64(SUMS)), self.partial)
 
-    def _step_of(self, stages: Sequence[Stage]) -> int:
-        kind, dtype = stages[0].kind, stages[0].element.dtype
-        if kind == "prod" and dtype in FLOATS:
-            return LANES
-        return SUMS if _is_ordered(stages[0]) else SUMS * self.warps
+    def _step_of(self, stage: Stage) -> int:
+        """From an element of a thread to its next."""
+        if not _is_ordered(stage):
+            return SUMS * self.warps
+        return SUMS if _is_blocked(stage) else LANES
 
     def _take(
         self, stages: Sequence[Stage], start: Index, stop: Index, step: int, first: Index
@@ -242,7 +234,7 @@ class _RowsOfBlock:
         own = fb.b.add(own, fb.b.mul(self.partial, fb.i64(self.slot_step)))
         self._put(own, partial, dtype)
         fb.barrier()
-        distance = LANES // 2 if self._step_of([stage]) == LANES else LANES
+        distance = LANES // 2 if self._step_of(stage) == LANES else LANES
         while distance:
             with fb.when(fb.b.icmp_signed("<", self.partial, fb.i64(distance))):
                 partner = fb.b.add(own, fb.i64(distance * self.slot_step))
@@ -250,24 +242,18 @@ class _RowsOfBlock:
                 self._put(own, self._join_two(stage, *two), dtype)
             fb.barrier()
             distance //= 2
-        warps = range(1 if _is_ordered(stage) and not self._by_blocks(stage) else self.warps)
+        warps = range(1 if _is_ordered(stage) and not _is_blocked(stage) else self.warps)
         sums = [self._get(fb.b.add(self.slot, fb.i64(w * SUMS)), dtype) for w in warps]
         fb.barrier()  # before anything else is put there
         return sums
 
-    def _by_blocks(self, stage: Stage) -> bool:
-        return in_blocks(stage.kind, stage.element.dtype)
-
     def _put(self, slot: ir.Value, value: ir.Value, dtype: str) -> None:
-        if dtype == "bool":
-            value = self.fb.b.zext(value, ELEMENT_TYPES["bool"])
-        self.fb.store(value, self.fb.at(self.fb.shared, slot, dtype=dtype))
+        address = self.fb.at(self.fb.shared, slot, dtype=dtype)
+        self.fb.store(from_register(self.fb, value, dtype), address)
 
     def _get(self, slot: ir.Value, dtype: str) -> ir.Value:
         value = self.fb.load(self.fb.at(self.fb.shared, slot, dtype=dtype), dtype, lanes=0)
-        if dtype == "bool":
-            return self.fb.b.icmp_unsigned("!=", value, ir.Constant(value.type, None))
-        return value
+        return to_register(self.fb, value, dtype)
 
     def _reduce_blocks(self, stages: Sequence[Stage], length: Size) -> list[ir.Value]:
         """Sums of floats of any length: as many blocks of elements at a time as the row has warps,
@@ -315,9 +301,8 @@ class _RowsOfBlock:
         is_first = fb.b.icmp_signed("==", self._in_row(), fb.i64(0))
         with fb.when(fb.b.and_(self.is_row, is_first)):
             for i, ((access, _), value) in enumerate(zip(spec.row_outputs, values, strict=True)):
-                if access.dtype == "bool":
-                    value = fb.b.zext(value, ELEMENT_TYPES["bool"])
-                fb.store(value, self.bases[len(spec.inputs) + i])
+                element = from_register(fb, value, access.dtype)
+                fb.store(element, self.bases[len(spec.inputs) + i])
 
     def _write_elements(self) -> None:
         fb, spec = self.fb, self.spec
@@ -333,9 +318,13 @@ class _RowsOfBlock:
                     self._store(first + i, access, loop.index, value)
 
 
+def _is_blocked(stage: Stage) -> bool:
+    return in_blocks(stage.kind, stage.element.dtype)
+
+
 def _is_ordered(stage: Stage) -> bool:
     """Whether the order of elements decides bits."""
-    return stage.kind in ("sum", "squares", "prod") and stage.element.dtype in FLOATS
+    return _is_blocked(stage) or (stage.kind == "prod" and stage.element.dtype in FLOATS)
 
 
 def _read_together(spec: ReduceSpec) -> list[list[Stage]]:
@@ -354,5 +343,4 @@ def _read_together(spec: ReduceSpec) -> list[list[Stage]]:
 
 
 def _order(stage: Stage) -> tuple[object, ...]:
-    is_product = stage.kind == "prod"
-    return _is_ordered(stage), is_product, stage.group_stride
+    return _is_blocked(stage), _is_ordered(stage), stage.group_stride

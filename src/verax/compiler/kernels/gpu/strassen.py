@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from verax.compiler.kernels.gpu.contraction import PhaseTiles
+from verax.compiler.kernels.gpu.contraction import PhaseTiles, tile_kernel
 from verax.compiler.kernels.gpu.finish import Channels
 from verax.compiler.kernels.gpu.index32 import Int
 from verax.compiler.kernels.gpu.staging import CHUNK
 from verax.compiler.kernels.gpu.tiles import TILED, TileSchedule, tile_schedule
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import Index, Kernel, ModuleBuilder
-from verax.compiler.kernels.llvm.gpu import BlockBuilder, block_kernel
+from verax.compiler.kernels.llvm.gpu import BlockBuilder
 from verax.compiler.kernels.products.gemm import KNOWN
 from verax.compiler.kernels.products.strassen import ARGUMENTS, StrassenSpec, written_in_line
 from verax.compiler.kernels.registry import Space, emits
@@ -41,15 +41,8 @@ def emit_strassen(module: ModuleBuilder, spec: StrassenSpec, schedule: TileSched
     """As `products.strassen.emit_strassen`. Items: tiles of a quarter, and what lies there in the
     others."""
     operands = spec.epilogue.operands if spec.epilogue else ()
-    f = block_kernel(
-        module,
-        ("strassen", spec, schedule),
-        len(ARGUMENTS) + len(operands) + 1,
-        schedule.threads,
-        schedule.shared_bytes,
-        schedule.resident,
-        hint="strassen",
-    )
+    n_args = len(ARGUMENTS) + len(operands) + 1
+    f = tile_kernel(module, ("strassen", spec), n_args, schedule, "strassen")
     if f.kernel is not None:
         return f.kernel
     tiles = _QuarterTiles(f, spec, schedule)

@@ -132,7 +132,7 @@ def code_of(text: str, target: Target) -> bytes:
         with llvm.parse_assembly(text, context) as parsed:
             parsed.triple = machine.triple
             parsed.data_layout = str(machine.target_data)
-            if COROUTINE in text:
+            if target.gpu == "emulated" and COROUTINE in text:
                 _split_coroutines(machine, parsed)
             return _emitted(machine, parsed, OBJECT if target.gpu != "cuda" else ASSEMBLY)
     except RuntimeError as error:

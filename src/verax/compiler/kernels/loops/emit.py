@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import ELEMENT_TYPES, I1, I32, I64, FunctionBuilder, Index
 from verax.compiler.kernels.llvm.side_by_side import evaluate_each, in_step, is_chain
+from verax.compiler.kernels.loops.indices import checked, index_scalar, wide, widened
 from verax.compiler.kernels.loops.spec import Access, Lookup, LoopPlan, LoopSpec
 from verax.compiler.kernels.sizes import Size, static_size
 from verax.compiler.kernels.target import LANES
@@ -89,42 +90,10 @@ class LoopEmitter:
                 count = static_size(self.spec.dims[vector]) if single_vector else LANES
                 cursor.value = self.load(cursor, 0, min(count, LANES))
 
-    def _widened(self, index: ir.Value, dtype: str, kind: ir.Type) -> ir.Value:
-        """Indices of fewer than 64 bits as int64 numbers."""
-        extend = self.fb.b.zext if dtype == "uint8" else self.fb.b.sext
-        return extend(index, kind)
-
     def _index_scalar(self, index: Cursor, look: Lookup) -> ir.Value:
-        fb = self.fb
         dtype = index.access.dtype
-        raw = fb.load(fb.at(index.pointer, index.offset, dtype=dtype), dtype, lanes=0)
-        position = raw if dtype == "int64" else self._widened(raw, dtype, I64)
-        if not look.checked:
-            return position
-        return self._checked(position, look.size, None)
-
-    def _checked(self, position: ir.Value, size: Size, active: ir.Value | None) -> ir.Value:
-        """`position` with negatives wrapped; 0 and the flag raised where it is out of range."""
-        fb, b, kind = self.fb, self.fb.b, position.type
-        vector = isinstance(kind, ir.VectorType)
-
-        def constant(value: Size) -> ir.Value:
-            return wide(fb, [value] * kind.count) if vector else fb.i64(value)
-
-        wrapped = b.select(
-            b.icmp_signed("<", position, constant(0)), b.add(position, constant(size)), position
-        )
-        good = b.icmp_unsigned("<", wrapped, constant(size))
-        bad = b.not_(good)
-        if active is not None:
-            bad = b.and_(bad, active)
-        if vector:
-            bits = b.bitcast(bad, ir.IntType(kind.count))
-            bad = b.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(kind.count), 0))
-        assert self.flag is not None
-        with fb.when(bad):
-            b.store(ir.Constant(I32, 1), self.flag, align=4)
-        return b.select(good, wrapped, constant(0))
+        pointer = self.fb.at(index.pointer, index.offset, dtype=dtype)
+        return index_scalar(self.fb, pointer, dtype, look, self.flag)
 
     # --- vectors along the last dim
 
@@ -150,9 +119,9 @@ class LoopEmitter:
             index = self.inputs[look.input]
             position = self.load(index, at, count)
             if index.access.dtype != "int64":
-                position = self._widened(position, index.access.dtype, kind)
+                position = widened(fb, position, index.access.dtype, kind)
             if look.checked:
-                position = self._checked(position, look.size, fb.first(count))
+                position = checked(fb, position, look.size, self.flag, fb.first(count))
             step = b.mul(position, wide(fb, [look.stride] * LANES))
             offsets = b.add(offsets, step)
         element = ELEMENT_TYPES[access.dtype]
@@ -423,16 +392,6 @@ def _swapping(distance: int) -> tuple[ir.Constant, ir.Constant]:
     high = [k + distance if not k & distance else LANES + k for k in range(LANES)]
     kind = ir.VectorType(I32, LANES)
     return ir.Constant(kind, low), ir.Constant(kind, high)
-
-
-def wide(fb: FunctionBuilder, sizes: Sequence[Size]) -> ir.Value:
-    """A vector of i64."""
-    if all(isinstance(s, int) for s in sizes):
-        return ir.Constant(ir.VectorType(I64, len(sizes)), list(sizes))
-    vector: ir.Value = ir.Constant(ir.VectorType(I64, len(sizes)), ir.Undefined)
-    for lane, size in enumerate(sizes):
-        vector = fb.b.insert_element(vector, fb.i64(size), ir.Constant(I32, lane))
-    return vector
 
 
 def inside(fb: FunctionBuilder, lane: int, count: Index) -> ir.Value:

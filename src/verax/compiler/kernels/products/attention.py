@@ -34,7 +34,7 @@ from verax.compiler.kernels.products.attention_schedules import (
     attention_schedule,
     stages,
 )
-from verax.compiler.kernels.products.attention_softmax import F32, F64, ScoreRows
+from verax.compiler.kernels.products.attention_softmax import F32, F64, ScoreRows, masked_scores
 from verax.compiler.kernels.products.attention_spec import AttentionSchedule, AttentionSpec, Shared
 from verax.compiler.kernels.products.gemm import SQUARE, Matrix, transposed_rows
 from verax.compiler.kernels.registry import Space, emits
@@ -413,27 +413,14 @@ class _Group(ScoreRows):
 
     def _masked(self, score: ir.Value, row: Index, column: Index) -> ir.Value:
         f, spec = self.f, self.spec
-        if spec.scale != 1:
-            score = f.b.fmul(score, self.arith.const(spec.scale, self.dtype).value)
-        if spec.divisor != 1:
-            score = f.b.fdiv(score, self.arith.const(spec.divisor, self.dtype).value)
-        hidden = self.arith.const(spec.hidden, self.dtype).value
+        mask = ahead = None
         if spec.mask:
             at, kind = spec.mask.at, spec.mask.dtype
             pointer = f.at(self.mask, (row, at.row), (column, at.col), dtype=kind)
-            value = f.load(pointer, kind) if at.col else f.broadcast(pointer, kind)
-            if kind == "bool":
-                is_unmasked = f.b.icmp_unsigned("!=", value, ir.Constant(value.type, None))
-                score = f.b.select(is_unmasked, score, hidden)
-            else:
-                score = f.b.fadd(score, value)
+            mask = f.load(pointer, kind) if at.col else f.broadcast(pointer, kind)
         if spec.causal:
-            key = f.b.trunc(f.i64(f.iadd(column, f.imul(f.iadd(self.first, row), -1))), I32)
-            lanes = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
-            ahead = f.b.add(f.splat(key), lanes)
-            seen = f.b.icmp_signed("<=", ahead, ir.Constant(ahead.type, None))
-            score = f.b.select(seen, score, hidden)
-        return score
+            ahead = f.b.trunc(f.i64(f.iadd(column, f.imul(f.iadd(self.first, row), -1))), I32)
+        return masked_scores(f, spec, score, mask, ahead)
 
     def _store_result(self, sums: list[list[ir.Value]], first: Index, column: Index) -> None:
         f, spec = self.f, self.spec

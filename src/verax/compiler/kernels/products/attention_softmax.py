@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith
-from verax.compiler.kernels.llvm.builder import I1, FunctionBuilder, Index, Term
+from verax.compiler.kernels.llvm.builder import I1, I32, FunctionBuilder, Index, Term
 from verax.compiler.kernels.llvm.lanes import joined_lanes, sum_of_floats
 from verax.compiler.kernels.products.attention_spec import AttentionSchedule, AttentionSpec
 from verax.compiler.kernels.target import LANES
@@ -15,6 +15,36 @@ from verax.ir.dim import Dim
 from verax.numerics import functions
 
 F32, F64 = "float32", "float64"
+
+
+def masked_scores(
+    f: FunctionBuilder,
+    spec: AttentionSpec,
+    scores: ir.Value,
+    mask: ir.Value | None,
+    ahead: ir.Value | None,
+) -> ir.Value:
+    """Scores of neighboring keys, scaled and masked. mask: of them, in memory's type. ahead: where
+    attention is causal, how far the first key is behind the query's own (i32)."""
+    lanes = scores.type.count
+    m = LlvmArith(f, lanes)
+    if spec.scale != 1:
+        scores = f.b.fmul(scores, m.const(spec.scale, spec.dtype).value)
+    if spec.divisor != 1:
+        scores = f.b.fdiv(scores, m.const(spec.divisor, spec.dtype).value)
+    hidden = m.const(spec.hidden, spec.dtype).value
+    if spec.mask and mask is not None:
+        if spec.mask.dtype == "bool":
+            is_unmasked = f.b.icmp_unsigned("!=", mask, ir.Constant(mask.type, None))
+            scores = f.b.select(is_unmasked, scores, hidden)
+        else:
+            scores = f.b.fadd(scores, mask)
+    if ahead is not None:
+        steps = ir.Constant(ir.VectorType(I32, lanes), list(range(lanes)))
+        distances = f.b.add(f.splat(ahead, lanes), steps)
+        seen = f.b.icmp_signed("<=", distances, ir.Constant(distances.type, None))
+        scores = f.b.select(seen, scores, hidden)
+    return scores
 
 
 class ScoreRows:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from verax.base.devices import driver_version
 from verax.base.errors import DeviceError, InputError, MissingPackageError, VeraxError
-from verax.base.gpu_targets import GPU_ARCHITECTURES
+from verax.base.gpu.targets import GPU_ARCHITECTURES
 from verax.base.memory import shown_bytes
 from verax.base.optional import require
 

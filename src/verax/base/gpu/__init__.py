@@ -1,0 +1,1 @@
+"""GPUs of NVIDIA: how targets name them, and the driver's calls."""
