@@ -2,7 +2,8 @@
 
 Its memory is apart from the caller's, as that of a GPU: what is not copied is not there. The
 environment variable VERAX_GPU_ORDER ("reversed", "late" or both, with a comma between) changes the
-order in which threads run and copies happen; no order may change a bit.
+order in which threads run and copies happen; no order may change a bit. With "fenced" in it, what
+is read or written outside of an array ends the process (`fences`).
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from verax.runtime.engine import load_object
 from verax.runtime.execution_context import aligned_zeros
 from verax.runtime.gpu.code import GpuCode
 from verax.runtime.gpu.device import LaunchSequence
+from verax.runtime.gpu.fences import Fenced, contains
 from verax.runtime.gpu.launches import launches
 
 VARIABLE = "VERAX_GPU_ORDER"
-ORDERS = {"reversed": 1, "late": 2}
-"""Bits of the last argument of every launch (`compiler.kernels.llvm.emulated`)."""
+ORDERS = {"reversed": 1, "late": 2, "fenced": 4}
+"""Bits of the last argument of every launch (`compiler.kernels.llvm.emulated`), and `FENCED`."""
+FENCED = ORDERS["fenced"]
 ALIGNMENT = 256
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, *[ctypes.c_int64] * 3)
 
@@ -47,16 +50,23 @@ class EmulatedDevice:
     own_stream = 0
 
     def __init__(self) -> None:
-        self._memory: dict[int, np.ndarray] = {}
+        self._memory: dict[int, np.ndarray | Fenced] = {}
 
     def allocate(self, nbytes: int) -> int:
+        order = order_from_environment()
+        if order & FENCED:
+            fenced = Fenced(nbytes, at_end=not order & ORDERS["reversed"])
+            self._memory[fenced.address] = fenced
+            return fenced.address
         memory = aligned_zeros(nbytes + ALIGNMENT)
         address = memory.ctypes.data + -memory.ctypes.data % ALIGNMENT
         self._memory[address] = memory
         return int(address)
 
     def free(self, address: int) -> None:
-        self._memory.pop(address, None)
+        memory = self._memory.pop(address, None)
+        if isinstance(memory, Fenced):
+            memory.free()
 
     def write(self, address: int, array: np.ndarray) -> None:
         ctypes.memmove(address, array.ctypes.data, array.nbytes)
@@ -73,7 +83,7 @@ class EmulatedDevice:
         return {name: _Kernel(library, name) for name in names}
 
     def launch(self, sequence: LaunchSequence) -> None:
-        order = order_from_environment()
+        order = order_from_environment() & ~FENCED
         for one in sequence.launches:
             one.kernel(ctypes.addressof(one.pointers), one.items, one.blocks, order)
 
@@ -90,8 +100,7 @@ class EmulatedDevice:
     def owns(self, address: int, nbytes: int) -> bool:
         """Whether it is memory that this device allocated: no other lies on it."""
         return any(
-            start <= address and address + nbytes <= start + memory.nbytes
-            for start, memory in list(self._memory.items())
+            contains(memory, start, address, nbytes) for start, memory in list(self._memory.items())
         )
 
 
