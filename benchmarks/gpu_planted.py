@@ -9,7 +9,7 @@ A fault is planted where a kernel's source waits for its block (`barrier`), wait
 (`when`): the wait is left out, or is for one group fewer, the copy is of all bytes, the guard lets
 all through. Every such line that makes code for one of `SAMPLES` is tried for that sample. The
 network then runs in each order of threads and copies, between fences; what counts is whether one
-of them shows the fault: other bits than the processor's program, a block whose threads wait at different
+of them shows the fault: other bits than those of the processor, a block whose threads wait at other
 barriers, or a crash. Each fault has a process of its own. A line whose fault no sample shows is
 listed, with the reason where it is known (`REASONS`); exit code 1 where it is not.
 """
