@@ -104,6 +104,13 @@ def kinds_of(name: str, target: Target, cases: int) -> set[str]:
     return found
 
 
+def panel() -> list[str]:
+    """Names of its networks."""
+    from panel_zoo import PANEL
+
+    return list(PANEL)
+
+
 def network(name: str, target: Target) -> Network:
     """Compile one of the panel at O3, and assemble it."""
     from panel_zoo import write
@@ -182,9 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         operators[name] = kinds_of(name, target, options.cases)
         print(name, *sorted(operators[name]), flush=True)
     networks = []
-    from panel_zoo import PANEL
-
-    for name in PANEL if options.networks is None else options.networks:
+    for name in panel() if options.networks is None else options.networks:
         networks.append(network(name, target))
         print(networks[-1], flush=True)
     text = page(operators, networks)
