@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
-from benchmarks.page_plots import MODELS, STREAMS, speeds, streams, table  # noqa: E402
+from benchmarks.page_plots import MODELS, STREAMS, speeds, streams, table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
