@@ -70,6 +70,17 @@ def require_seed(seed: int) -> None:
         )
 
 
+def _require_symbols(graph: Graph, sizes: Mapping[str, int]) -> None:
+    known = graph.symbols()
+    for symbol in sizes:
+        if symbol not in known:
+            raise UsageError(
+                f"no input has a size {symbol!r}",
+                place=graph.name,
+                next_step=f"open are {', '.join(sorted(known))}" if known else "all are stated",
+            )
+
+
 def draw_inputs(
     graph: Graph,
     seed: int = 0,
@@ -81,9 +92,11 @@ def draw_inputs(
     Floating-point tensors are normal; those shaped like images are smooth with fine detail, in
     0 to 1, or in the range that `pixels` has for them. Integers that index a table stay inside it;
     masks of rows, as their names say, are ones and then zeros. State has its initial value.
-    sizes: for symbols; see `choose_sizes`.
+    sizes: for symbols; see `choose_sizes`. Raises `UsageError` for a size of a symbol that no input
+    has.
     """
     require_seed(seed)
+    _require_symbols(graph, sizes or {})
     symbol_sizes = choose_sizes(graph, sizes)
     random = np.random.default_rng(seed)
     arrays, origins = {}, {}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import verax.ops  # noqa: F401  (registers the operators)
+from verax.base.errors import UsageError
 from verax.ir.printer import content_hash
 from verax.ir.text import parse_graph
 from verax.judge import draw_inputs
@@ -125,3 +126,13 @@ def test_bytes_that_are_no_image_are_drawn_evenly() -> None:
     arrays, words = draw_inputs(graph, 42)
     assert words["x"].endswith("integers from -128 to 127")
     assert arrays["x"].min() < -120 and arrays["x"].max() > 120
+
+
+def test_a_size_of_no_input_is_refused() -> None:
+    """It is a slip of the pen: drawn in silence, the network would be judged at another size."""
+    graph = parse_graph(
+        'graph "open"\ninput %x: float32[n, 3]\n%y: float32[n, 3] = Relu()(%x)\noutput %y\n'
+    )
+    with pytest.raises(UsageError, match="no input has a size 'm'") as refused:
+        draw_inputs(graph, 2, {"m": 5})
+    assert refused.value.next_step == "open are n" and refused.value.exit_code == 2
