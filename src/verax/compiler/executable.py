@@ -44,7 +44,7 @@ from verax.runtime.counted_sizes import CountsNotServedError
 from verax.runtime.foreign_program import load_program
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
-from verax.runtime.state_buffers import StateBuffers
+from verax.runtime.state_buffers import RunsWithState, on_host_or_empty
 from verax.runtime.stateful import Arrays, StatefulExecutable
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class _Bound:
         return self.specialized.binary.weight_bytes <= hot_sizes.MOST_BYTES
 
     @property
-    def state_buffers(self) -> StateBuffers | None:
+    def state_buffers(self) -> RunsWithState | None:
         """Of the program for these sizes."""
         return self.specialized.state_buffers_for(self.sized)
 
@@ -281,7 +281,7 @@ class Executable(StatefulExecutable):
             return None
         # Of other sizes than those of the last run: the buffers of caches are handed on.
         arrays = as_arrays(inputs)
-        bound = self._lookup({**arrays, **state})
+        bound = self._lookup({**arrays, **on_host_or_empty(state)})
         bound.specialized.release_translation()
         state_buffers = bound.state_buffers
         return state_buffers.run(arrays, state) if state_buffers else None

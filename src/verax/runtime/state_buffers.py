@@ -15,18 +15,25 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy import ndarray
 
 from verax.base.arrays import address_writer
+from verax.base.lazy import deferred
 from verax.runtime.arguments import ArraySpec, add_outputs, contiguous_if_exact, types_of
 from verax.runtime.execution_context import ExecutionContext, with_shapes
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.program_binary import CTX_ARENA, CTX_ARRAYS
+
+if TYPE_CHECKING:
+    from verax.runtime.gpu.state import resident_state_of
+else:
+    resident_state_of = deferred("verax.runtime.gpu.state:resident_state_of")
 
 State = Mapping[str, np.ndarray]
 _ALIGNMENT = 64
@@ -34,13 +41,29 @@ MAX_COPIED_BYTES = 2048
 """Larger inputs are read, and larger outputs written, where they are."""
 
 
-def state_buffers_of(program: Program, sized: SizedProgram | None = None) -> StateBuffers | None:
-    """The state buffers of a program, of open sizes for these; None where it has no state, a step
-    runs in Python, or its memory is another device's."""
+class RunsWithState(ABC):
+    """Runs of a program that go on from one another."""
+
+    @abstractmethod
+    def run(self, values: Mapping[str, Any], state: State) -> tuple[list[np.ndarray], State] | None:
+        """(outputs that are no state, in order; new state); None unless `values` are arrays of
+        exactly the types of the other inputs.
+
+        The new state is valid until the second run after this one. state: all of it; nothing is
+        copied if it is the mapping that the last run returned. Raises `InputError` as
+        `Program.run` does, and then the state is unchanged.
+        """
+
+
+def state_buffers_of(program: Program, sized: SizedProgram | None = None) -> RunsWithState | None:
+    """The state buffers of a program, of open sizes for these, in the memory of the device that
+    runs it; None where it has no state, or a step runs in Python."""
     state = program.binary.state
     updates, in_place = {s.input: s.output for s in state}, {s.input for s in state if s.in_place}
-    if not updates or not program.is_native or not program.uses_host_memory:
+    if not updates or not program.is_native:
         return None
+    if not program.uses_host_memory:
+        return resident_state_of(program, updates, in_place, sized)  # type: ignore[arg-type]
     return StateBuffers(program, updates, in_place, sized)
 
 
@@ -49,15 +72,34 @@ class _Written(ndarray):  # type: ignore[type-arg]
     from which another program of the network may go on; users get copies."""
 
 
-def owned(array: ndarray) -> ndarray:
+class ResidentArray(ABC):
+    """A value of the state that lies in another device's memory; `numpy.asarray` copies it."""
+
+    @abstractmethod
+    def owned(self) -> Any:
+        """As the function of this name, on the device."""
+
+
+def on_host_or_empty(state: State) -> State:
+    """`state`; of what lies in another device's memory, arrays of its types that hold nothing."""
+    return {
+        v: np.broadcast_to(np.zeros((), a.dtype), a.shape) if isinstance(a, ResidentArray) else a
+        for v, a in state.items()
+    }
+
+
+def owned(array: Any) -> Any:
     """A value of the state that no further run changes: itself if it is written in place, of which
     whoever holds it decides."""
+    if isinstance(array, ResidentArray):
+        return array.owned()
     return array if type(array) is _Written else np.array(array)
 
 
-def writable(array: ndarray) -> ndarray:
-    """A buffer that may be written in place: `array` if it is one, or a copy of it."""
-    if type(array) is _Written:
+def writable(array: Any) -> Any:
+    """A buffer that may be written in place: `array` if it is one, or a copy of it. What lies on a
+    device is handed on: its program copies what it does not write in place."""
+    if type(array) is _Written or isinstance(array, ResidentArray):
         return array
     (buffer,) = _arrays([("", array.shape, array.dtype)]).values()
     if array.any():  # pages of zeros are not touched
@@ -65,7 +107,7 @@ def writable(array: ndarray) -> ndarray:
     return buffer.view(_Written)
 
 
-class StateBuffers:
+class StateBuffers(RunsWithState):
     """Two sets of state buffers, with which one caller at a time runs `program`.
 
     updates: state -> the output that is its new value, by the names of the program's inputs and
@@ -118,13 +160,7 @@ class StateBuffers:
         self._half_adopted: set[str] = set()
 
     def run(self, values: Mapping[str, Any], state: State) -> tuple[list[np.ndarray], State] | None:
-        """(outputs that are no state, in order; new state); None unless `values` are arrays of
-        exactly the types of the other inputs.
-
-        The new state is valid until the second run after this one. state: all of it; nothing is
-        copied if it is the mapping that the last run returned. Raises `InputError` as
-        `Program.run` does, and then the state is unchanged.
-        """
+        """As that of `RunsWithState`."""
         if len(values) != self._input_count:
             return None
         for name, shape, dtype, buffer in self._copied_inputs:
@@ -162,16 +198,14 @@ class StateBuffers:
 
     def _copied(self, state: State) -> int:
         """The first set, with the content of `state`; its buffers that are written in place become
-        this program's own."""
+        this program's own. Of other arrays there are new ones: those so far may be somebody else's
+        by now (`StatefulExecutable.exchange_state`)."""
         for name, array in self._sets[0].items():
             source = state[name]
-            if name in self._slots and isinstance(source, _Written):
-                if source is not array or name in self._half_adopted:
-                    self._adopt(name, source)
-            else:
-                if name in self._half_adopted:
-                    self._adopt(name, array)
+            if name not in self._slots:
                 array[...] = source
+            elif source is not array or name in self._half_adopted:
+                self._adopt(name, writable(source))
         return 0
 
     def _adopt(self, name: str, buffer: ndarray) -> None:

@@ -118,6 +118,13 @@ class CudaDevice:
         call("cuMemcpyDtoHAsync", target, address, nbytes, stream, during=self.name)
         call("cuStreamSynchronize", stream, during=self.name)
 
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        """See `Device.copy`."""
+        if (stream := self._current()) is None:
+            with self.use():
+                return self.copy(target, source, nbytes)
+        call("cuMemcpyDtoDAsync", target, source, nbytes, stream, during=self.name)
+
     def zero(self, address: int, nbytes: int) -> None:
         """Fill with zeros."""
         if (stream := self._current()) is None:

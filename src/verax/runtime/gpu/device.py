@@ -76,6 +76,9 @@ class Device(Protocol):
     def read(self, array: np.ndarray, address: int) -> None:
         """Copy from the device into a contiguous array, when all work before it is done."""
 
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        """Copy within the device, between two places that have no byte in common."""
+
     def zero(self, address: int, nbytes: int) -> None:
         """Fill with zeros."""
 

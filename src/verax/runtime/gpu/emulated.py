@@ -40,7 +40,10 @@ def order_from_environment() -> int:
 
 
 class EmulatedDevice:
-    """See the module's docstring, and `Device`."""
+    """See the module's docstring, and `Device`.
+
+    bytes_written, bytes_read: what was copied from the host and to it so far, for tests.
+    """
 
     name = "a GPU emulated on this processor"
     index = 0
@@ -48,6 +51,7 @@ class EmulatedDevice:
 
     def __init__(self) -> None:
         self._memory: dict[int, np.ndarray] = {}
+        self.bytes_written = self.bytes_read = 0
 
     def allocate(self, nbytes: int) -> int:
         memory = aligned_zeros(nbytes + ALIGNMENT)
@@ -59,10 +63,15 @@ class EmulatedDevice:
         self._memory.pop(address, None)
 
     def write(self, address: int, array: np.ndarray) -> None:
+        self.bytes_written += array.nbytes
         ctypes.memmove(address, array.ctypes.data, array.nbytes)
 
     def read(self, array: np.ndarray, address: int) -> None:
+        self.bytes_read += array.nbytes
         ctypes.memmove(array.ctypes.data, address, array.nbytes)
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        ctypes.memmove(target, source, nbytes)
 
     def zero(self, address: int, nbytes: int) -> None:
         ctypes.memset(address, 0, nbytes)
