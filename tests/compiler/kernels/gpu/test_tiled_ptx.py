@@ -20,7 +20,7 @@ from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.convolution.winograd import WinogradOutput
 from verax.compiler.kernels.convolution.winograd_scales import WinogradScales
 from verax.compiler.kernels.convolution.winograd_tiles import Tiling, WinogradInput
-from verax.compiler.kernels.dtypes import FLOAT32
+from verax.compiler.kernels.dtypes import FLOAT32, ContractionTypes
 from verax.compiler.kernels.gpu.attention import HeadSchedule, head_schedule
 from verax.compiler.kernels.gpu.depthwise import strip_schedule
 from verax.compiler.kernels.gpu.grouped import FilterSchedule
@@ -77,6 +77,10 @@ def families() -> dict[str, tuple[Any, Any]]:
         heads, n=4, m=entry(1), rows_of=(Matrix(64, 1, 64 * 12 * 500, 64 * 500),) * 2, causal=False
     )
     factor = GemmSpec(1, 90, 64, Matrix(64, 1), Matrix(90, 1), constant_b=False, types=FLOAT32)
+    bytes_, shorts = (
+        dataclasses.replace(conv, types=ContractionTypes(x, w, "int32", "int32"))
+        for x, w in (("uint8", "int8"), ("int16", "int16"))
+    )
     half = StrassenSpec(514, 768, 768)
     return {
         "depthwise": (deep, strip_schedule(deep)),
@@ -84,6 +88,8 @@ def families() -> dict[str, tuple[Any, Any]]:
         "attention": (heads, head_schedule(heads, Target.cuda("sm_80"))),
         "attention of open keys": (open_keys, HeadSchedule(16)),
         "attention of rows": (cached, HeadSchedule(4)),
+        "convolution of bytes": (bytes_, tile(128, 64)),
+        "convolution of 16 bits": (shorts, tile(128, 64)),
         "packing": (PackSpec(factor, Matrix(1, 64)), tile(32, 32)),
         "Winograd's input": (source, None),
         "Winograd's output": (WinogradOutput(tiling, 96, y, source=source), None),
