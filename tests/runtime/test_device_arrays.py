@@ -276,6 +276,34 @@ def relu_of_softmax() -> Graph:
     return b.graph([b.add(REGISTRY["Softmax"](axis=1), [y])])
 
 
+def test_bytes_that_begin_anywhere_are_moved_on_the_device(
+    build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels read bytes by fours."""
+    device, compile_on = build
+    b = Builder()
+    x = b.input("i", TensorType.parse("uint8[5, 3, 7]"))
+    y = b.add(REGISTRY["Cast"](to="float32"), [x])
+    graph = b.graph([b.add(REGISTRY["Softmax"](axis=1), [y])])
+    array = np.random.default_rng(9).integers(0, 9, (5, 3, 7)).astype(np.uint8)
+    monkeypatch.setattr(sys.modules[__name__], "inputs_for", lambda: {"i": array})
+    exe = compile_on(graph)
+    for start in (0, 1, 3, 4):
+        tensor = Tensor(np.pad(array.ravel(), (start, 8)), device)
+        tensor.address, tensor.array = tensor.address + start, array
+        copied: list[int] = []
+        copy = type(device).copy
+        monkeypatch.setattr(
+            type(device),
+            "copy",
+            lambda d, *what, c=copied, f=copy: (c.append(what[2]), f(d, *what)),
+        )
+        outputs = exe.run({"i": tensor})
+        monkeypatch.setattr(type(device), "copy", copy)
+        assert host_bytes(outputs) == expected(graph, {"i": array})
+        assert copied == ([] if start % 4 == 0 else [105])
+
+
 def test_a_failed_check_is_told(build: Any) -> None:
     device, compile_on = build
     exe, arrays = compile_on(network()), inputs_for()

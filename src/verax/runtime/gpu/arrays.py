@@ -26,6 +26,8 @@ LEGACY_STREAM = 1
 """The driver's name of the stream that is nobody's, which PyTorch calls 0."""
 CUDA_TENSORS = "cuda"
 """The type of PyTorch's devices whose tensors lie on a card of NVIDIA."""
+ALIGNMENT = 4
+"""Bytes: arrays that begin elsewhere, as slices of bytes do, are copied on the device."""
 SMALLEST = 256
 """Bytes: an array of nothing has an address, too."""
 
@@ -160,7 +162,18 @@ def on_device(value: Any, device: Device, stream: int | None, name: str) -> Devi
             place=f"input {name!r}",
             next_step="give an array of the host, or compile with target=cuda",
         )
-    return DeviceArray(device, memory.address, memory.shape, memory.dtype, memory.owner, stream)
+    array = DeviceArray(device, memory.address, memory.shape, memory.dtype, memory.owner, stream)
+    return array if memory.address % ALIGNMENT == 0 else _moved(array, stream)
+
+
+def _moved(array: DeviceArray, stream: int | None) -> DeviceArray:
+    """A copy in memory of its own: kernels read several elements at once, bytes by fours."""
+    device = array.device
+    copied = DeviceArray.allocated(device, array.shape, array.dtype, stream)
+    if array.nbytes:
+        with device.use(stream):
+            device.copy(copied.address, array.address, array.nbytes)
+    return copied
 
 
 def _memory_of(value: Any, stream: int, name: str) -> dlpack.DeviceMemory:

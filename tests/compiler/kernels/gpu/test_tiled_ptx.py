@@ -22,12 +22,16 @@ from verax.compiler.kernels.convolution.winograd_scales import WinogradScales
 from verax.compiler.kernels.convolution.winograd_tiles import Tiling, WinogradInput
 from verax.compiler.kernels.dtypes import FLOAT32, ContractionTypes
 from verax.compiler.kernels.gpu.attention import HeadSchedule, head_schedule
+from verax.compiler.kernels.gpu.block_scaled import block_schedule
 from verax.compiler.kernels.gpu.depthwise import strip_schedule
 from verax.compiler.kernels.gpu.grouped import FilterSchedule
+from verax.compiler.kernels.gpu.stored import rows_schedule
 from verax.compiler.kernels.gpu.tiles import TILES, TileSchedule
 from verax.compiler.kernels.layout import blocked_strides, planar_strides
 from verax.compiler.kernels.products.attention_spec import AttentionSpec, Shared
+from verax.compiler.kernels.products.block_scaled import BlockProductSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec
+from verax.compiler.kernels.products.stored import RowsSpec, Stored
 from verax.compiler.kernels.products.strassen import StrassenSpec
 from verax.compiler.kernels.sizes import entry
 from verax.compiler.kernels.target import Target
@@ -81,6 +85,10 @@ def families() -> dict[str, tuple[Any, Any]]:
         dataclasses.replace(conv, types=ContractionTypes(x, w, "int32", "int32"))
         for x, w in (("uint8", "int8"), ("int16", "int16"))
     )
+    target = Target.cuda("sm_80")
+    one_row = GemmSpec(1, 896, 896, Matrix(896, 1), Matrix(896, 1), types=FLOAT32)
+    few_bits = RowsSpec(one_row, Stored("uint4", 32, zeros=True))
+    blocks = BlockProductSpec(one_row, 32, 4, True)
     half = StrassenSpec(514, 768, 768)
     return {
         "depthwise": (deep, strip_schedule(deep)),
@@ -90,6 +98,8 @@ def families() -> dict[str, tuple[Any, Any]]:
         "attention of rows": (cached, HeadSchedule(4)),
         "convolution of bytes": (bytes_, tile(128, 64)),
         "convolution of 16 bits": (shorts, tile(128, 64)),
+        "rows of 4 bits": (few_bits, rows_schedule(few_bits, target)),
+        "blocks of 4 bits": (blocks, block_schedule(blocks, target)),
         "packing": (PackSpec(factor, Matrix(1, 64)), tile(32, 32)),
         "Winograd's input": (source, None),
         "Winograd's output": (WinogradOutput(tiling, 96, y, source=source), None),
