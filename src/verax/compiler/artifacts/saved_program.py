@@ -38,10 +38,11 @@ if TYPE_CHECKING:
     from verax.records.certificate import Certificate
     from verax.records.recipe import Recipe
     from verax.runtime.gpu.calls import any_on_device, run_on_device
-    from verax.runtime.gpu.code import kernel_count
+    from verax.runtime.gpu.code import capabilities, kernel_count
 else:
     any_on_device = deferred("verax.runtime.gpu.calls:any_on_device")
     run_on_device = deferred("verax.runtime.gpu.calls:run_on_device")
+    capabilities = deferred("verax.runtime.gpu.code:capabilities")
     kernel_count = deferred("verax.runtime.gpu.code:kernel_count")
 
 
@@ -190,6 +191,11 @@ class SavedExecutable(StatefulExecutable):
         if self.binary.target not in GPU_TARGETS or not self.binary.object_code:
             return None
         return kernel_count(self.binary.object_code)
+
+    @property
+    def gpu_machine_code(self) -> list[str]:
+        """Compute capabilities of the cards for which it has machine code, too."""
+        return [] if self.gpu_kernels is None else capabilities(self.binary.object_code)
 
     @property
     def plan(self) -> tuple[str, ...]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import threading
 import weakref
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +27,7 @@ from verax.runtime.gpu.cubins import CubinCache, default_cubins
 from verax.runtime.gpu.device import LaunchSequence, PreparedLaunch
 from verax.runtime.gpu.launches import launches
 
+R = TypeVar("R")
 USUAL_SHARED = 48 << 10
 """Bytes of shared memory that a block may have without being asked for."""
 NON_BLOCKING, WITHOUT_TIMING = 1, 2
@@ -150,17 +153,47 @@ class CudaDevice:
                 f"the program has no code of the kernel {missing[0]}",
                 next_step="compile the model again",
             )
-        if not shared:
-            return {}
-        threads = min(MOST_COMPILERS, deciding().threads, len(shared))
-        with ThreadPoolExecutor(threads) as pool:
-            functions = pool.map(lambda n: self._function(n, code.ptx[n], shared[n]), shared)
-            return dict(zip(shared, functions))
+        made = code.machine_code.get(self._capability, {})
+        return self._in_threads(
+            shared, lambda n: self._function(n, code.ptx[n], shared[n], made.get(n))
+        )
 
-    def _function(self, name: str, ptx: bytes, shared: int) -> _KernelFunction:
+    def with_machine_code(self, code: GpuCode) -> GpuCode:
+        """As that of `Device`. Raises `DeviceError` where the driver refuses a kernel."""
+
+        def machine_code(name: str) -> bytes:
+            with self.use():
+                return self._machine_code(name, code.ptx[name])
+
+        made = {**code.machine_code, self._capability: self._in_threads(code.ptx, machine_code)}
+        return dataclasses.replace(code, machine_code=made)
+
+    @property
+    def _capability(self) -> str:
+        """The name of machine code for this card, which other capabilities may not run."""
+        return ".".join(map(str, self.card.capability))
+
+    def _in_threads(self, names: Iterable[str], make: Callable[[str], R]) -> dict[str, R]:
+        """What `make` gives for each kernel."""
+        names = list(names)
+        if not names:
+            return {}
+        with ThreadPoolExecutor(min(MOST_COMPILERS, deciding().threads, len(names))) as pool:
+            return dict(zip(names, pool.map(make, names)))
+
+    def _module(self, name: str, ptx: bytes, made: bytes | None) -> Any:
+        """A kernel's module. made: machine code that came with it, of whatever driver."""
+        if made is not None:
+            with contextlib.suppress(DeviceError):  # that is older than this driver takes, or newer
+                return call("cuModuleLoadData", made, during=name)
+        return call("cuModuleLoadData", self._machine_code(name, ptx), during=name)
+
+    def _function(
+        self, name: str, ptx: bytes, shared: int, made: bytes | None = None
+    ) -> _KernelFunction:
         """A kernel's function, ready to be launched with so much shared memory."""
         with self.use():
-            module = call("cuModuleLoadData", self._machine_code(name, ptx), during=name)
+            module = self._module(name, ptx, made)
             handle = call("cuModuleGetFunction", module, name.encode())
             function = _KernelFunction(self, module, handle)
             if shared > USUAL_SHARED:

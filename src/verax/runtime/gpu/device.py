@@ -86,6 +86,9 @@ class Device(Protocol):
         """Handles of a program's kernels by name, for `PreparedLaunch`. Raises `CompileError`, or
         `DeviceError` where the driver refuses them."""
 
+    def with_machine_code(self, code: GpuCode) -> GpuCode:
+        """The code with this device's machine code of every kernel, where it keeps any."""
+
     def launch(self, sequence: LaunchSequence) -> None:
         """Run kernels, one after the other. A sequence that is launched again is the same one, but
         for the pointers of those that are `changed`."""

@@ -81,6 +81,9 @@ class EmulatedDevice:
         names = {launch.kernel for steps in code.segments.values() for launch in launches(steps)}
         return {name: _Kernel(library, name) for name in names}
 
+    def with_machine_code(self, code: GpuCode) -> GpuCode:
+        return code
+
     def launch(self, sequence: LaunchSequence) -> None:
         order = order_from_environment()
         for one in sequence.launches:

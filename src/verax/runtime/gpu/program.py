@@ -10,7 +10,7 @@ from verax.base.processor import require_runs_here
 from verax.runtime.execution_context import ExecutionContext
 from verax.runtime.gpu.arrays import DeviceArray, on_device, output_array
 from verax.runtime.gpu.calls import DeviceInputs
-from verax.runtime.gpu.code import unpacked
+from verax.runtime.gpu.code import packed, unpacked
 from verax.runtime.gpu.context import GpuContext, LoadedKernels
 from verax.runtime.gpu.devices import device_of
 from verax.runtime.open_sizes import SizedProgram
@@ -53,6 +53,12 @@ class GpuProgram(Program):
         call, loaded = self._python_call, self._library
         arguments = (self.binary, self._weights, None, self._pools, call, threads)
         return GpuContext(loaded, *arguments)
+
+    def code_to_save(self) -> bytes:
+        """With machine code for this card."""
+        if not self.binary.object_code:
+            return b""
+        return packed(self.device.with_machine_code(unpacked(self.binary.object_code)))
 
     def poison(self, fill: int) -> None:
         """Fill every byte of the arenas that holds nothing between runs with `fill` (0 to 255)."""
