@@ -27,8 +27,9 @@ from verax.ir.graph import Graph
 from verax.ir.types import TensorType
 from verax.records.plan import Plan
 from verax.reference.evaluate import bind_symbols
-from verax.runtime.cache_rows import CacheRows, rows_of, run_on_rows
+from verax.runtime.cache_rows import CacheRows, rows_of
 from verax.runtime.stateful import Arrays
+from verax.runtime.stateful_runs import run_on_rows
 
 
 class GrowingExecutable(Executable):

@@ -18,7 +18,8 @@ from verax.reference.sizes import output_bytes
 from verax.runtime.open_sizes import OpenSizes, SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.program_binary import ProgramBinary
-from verax.runtime.state_buffers import RunsWithState, state_buffers_of
+from verax.runtime.state_buffers import RunsWithState
+from verax.runtime.stateful_runs import state_buffers_of
 
 if TYPE_CHECKING:
     from verax.compiler.artifacts.notes import notes_of

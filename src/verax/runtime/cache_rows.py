@@ -10,18 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from verax.base.lazy import deferred
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
-
-if TYPE_CHECKING:
-    from verax.runtime.gpu.cache_rows import run_on_device_rows
-else:
-    run_on_device_rows = deferred("verax.runtime.gpu.cache_rows:run_on_device_rows")
 
 SMALLEST_ROOM = 64
 
@@ -69,10 +63,10 @@ class CacheRows:
         room = max(SMALLEST_ROOM, self.room)
         while room <= rows:
             room *= 2
-        larger = {v: self._moved(a, room) for v, a in self.buffers.items()}
+        larger = {v: self._enlarged(a, room) for v, a in self.buffers.items()}
         return dataclasses.replace(self, buffers=larger)
 
-    def _moved(self, buffer: Any, room: int) -> Any:
+    def _enlarged(self, buffer: Any, room: int) -> Any:
         """A buffer with so much room that holds the rows of one."""
         batch, heads, _, features = buffer.shape
         larger = np.zeros((batch, heads, room, features), buffer.dtype)
@@ -99,22 +93,14 @@ def rows_of(arrays: Mapping[str, np.ndarray]) -> CacheRows:
     return empty.appended(arrays) if length else empty
 
 
-def run_on_rows(
+def run_on_host_rows(
     program: Program,
     sized: SizedProgram,
     inputs: Mapping[str, np.ndarray],
     caches: CacheRows,
     in_place: Mapping[str, str],
 ) -> tuple[list[np.ndarray], CacheRows]:
-    """A run that writes new rows behind those of `caches`: its other outputs, in order, and the
-    caches whose buffers have these rows, which do not count yet.
-
-    inputs: the others, contiguous and of the program's types, but for one that it does not read.
-    in_place: by output, the cache in which its rows lie. Raises `InputError` as `Program.run` does;
-    the rows that there were stay.
-    """
-    if not program.uses_host_memory:
-        return run_on_device_rows(program, sized, inputs, caches, in_place)  # type: ignore[arg-type]
+    """As `stateful_runs.run_on_rows`, of a program for the processor."""
     unread = np.zeros(1, np.uint8)
     values = {**inputs, **caches.buffers}
     arrays = [values.get(s.name, unread) for s in program.binary.inputs]

@@ -17,23 +17,17 @@ import math
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
 from verax.base.arrays import address_writer
-from verax.base.lazy import deferred
 from verax.runtime.arguments import ArraySpec, add_outputs, contiguous_if_exact, types_of
 from verax.runtime.execution_context import ExecutionContext, with_shapes
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.program_binary import CTX_ARENA, CTX_ARRAYS
-
-if TYPE_CHECKING:
-    from verax.runtime.gpu.state import resident_state_of
-else:
-    resident_state_of = deferred("verax.runtime.gpu.state:resident_state_of")
 
 State = Mapping[str, np.ndarray]
 _ALIGNMENT = 64
@@ -55,18 +49,6 @@ class RunsWithState(ABC):
         """
 
 
-def state_buffers_of(program: Program, sized: SizedProgram | None = None) -> RunsWithState | None:
-    """The state buffers of a program, of open sizes for these, in the memory of the device that
-    runs it; None where it has no state, or a step runs in Python."""
-    state = program.binary.state
-    updates, in_place = {s.input: s.output for s in state}, {s.input for s in state if s.in_place}
-    if not updates or not program.is_native:
-        return None
-    if not program.uses_host_memory:
-        return resident_state_of(program, updates, in_place, sized)  # type: ignore[arg-type]
-    return StateBuffers(program, updates, in_place, sized)
-
-
 class _Written(ndarray):  # type: ignore[type-arg]
     """A buffer that is written in place. It leaves this module within the state that a run gives,
     from which another program of the network may go on; users get copies."""
@@ -78,14 +60,6 @@ class ResidentArray(ABC):
     @abstractmethod
     def owned(self) -> Any:
         """As the function of this name, on the device."""
-
-
-def on_host_or_empty(state: State) -> State:
-    """`state`; of what lies in another device's memory, arrays of its types that hold nothing."""
-    return {
-        v: np.broadcast_to(np.zeros((), a.dtype), a.shape) if isinstance(a, ResidentArray) else a
-        for v, a in state.items()
-    }
 
 
 def owned(array: Any) -> Any:

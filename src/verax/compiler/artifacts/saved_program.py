@@ -30,14 +30,14 @@ from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.program_binary import ProgramBinary, PythonStep, Signature
 from verax.runtime.signature import trusted_key
-from verax.runtime.state_buffers import state_buffers_of
 from verax.runtime.stateful import Arrays, StatefulExecutable
+from verax.runtime.stateful_runs import state_buffers_of
 from verax.runtime.vx import load_binary
 
 if TYPE_CHECKING:
     from verax.records.certificate import Certificate
     from verax.records.recipe import Recipe
-    from verax.runtime.gpu.calls import any_on_device, run_on_device
+    from verax.runtime.gpu.calls import DeviceInputs, any_on_device, run_on_device
     from verax.runtime.gpu.code import capabilities, kernel_count
 else:
     any_on_device = deferred("verax.runtime.gpu.calls:any_on_device")
@@ -222,9 +222,9 @@ class SavedExecutable(StatefulExecutable):
             ) from refused
         return dict(zip(self._names, outputs))
 
-    def _program_for(self, inputs: Mapping[str, np.ndarray]) -> tuple[Program, SizedProgram | None]:
+    def _program_for(self, resident: DeviceInputs) -> tuple[Program, SizedProgram | None]:
         """What runs arrays of these types. Raises `InputError` for others."""
-        return self._program, self._checked(inputs)[1]
+        return self._program, self._checked(resident.typed())[1]
 
     def _checked(
         self, inputs: Mapping[str, np.ndarray]

@@ -28,9 +28,9 @@ class DeviceCacheRows(CacheRows):
     length: int = 0
 
     def views(self) -> dict[str, Any]:
-        return {v: _Rows(a, self.length) for v, a in self.buffers.items()}
+        return {v: _RowsOfCache(a, self.length) for v, a in self.buffers.items()}
 
-    def _moved(self, buffer: DeviceArray, room: int) -> DeviceArray:
+    def _enlarged(self, buffer: DeviceArray, room: int) -> DeviceArray:
         batch, heads, _, features = buffer.shape
         shape, device = (batch, heads, room, features), buffer.device
         larger = DeviceArray.allocated(device, shape, buffer.dtype)
@@ -51,7 +51,7 @@ class DeviceCacheRows(CacheRows):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Rows:
+class _RowsOfCache:
     """The first rows of a buffer, which `numpy.asarray` copies to the host."""
 
     buffer: DeviceArray
@@ -103,7 +103,7 @@ def run_on_device_rows(
     caches: CacheRows,
     in_place: Mapping[str, str],
 ) -> tuple[list[np.ndarray], CacheRows]:
-    """As `run_on_rows`; the caches that it gives lie on the program's device."""
+    """As `stateful_runs.run_on_rows`; the caches that it gives lie on the program's device."""
     caches = on_device(caches, program.device)
     unread = np.zeros(1, np.uint8)
     values: dict[str, Any] = {**inputs, **caches.buffers}

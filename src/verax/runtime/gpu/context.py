@@ -222,13 +222,13 @@ class GpuContext(ExecutionContext):
                 else:
                     addresses.append(array.address)
             remaining, read = iter(new), []
-            for slot, kept in enumerate(reused, self._input_count):
-                if kept is None:
+            for slot, buffer in enumerate(reused, self._input_count):
+                if buffer is None:
                     array = next(remaining)
                     addresses.append(self._allocate(f"io {slot}", array.nbytes))
                     read.append((array, addresses[-1]))
                 else:
-                    addresses.append(kept.address)
+                    addresses.append(buffer.address)
             self._in_flight = (arrays, reused)
             self._bind_io(addresses)
             argument = self._argument

@@ -153,20 +153,20 @@ class CudaDevice:
                 f"the program has no code of the kernel {missing[0]}",
                 next_step="compile the model again",
             )
-        made = code.machine_code.get(self._capability, {})
+        own = code.machine_code.get(self._capability, {})
         return self._in_threads(
-            shared, lambda n: self._function(n, code.ptx[n], shared[n], made.get(n))
+            shared, lambda n: self._function(n, code.ptx[n], shared[n], own.get(n))
         )
 
     def with_machine_code(self, code: GpuCode) -> GpuCode:
         """As that of `Device`. Raises `DeviceError` where the driver refuses a kernel."""
 
-        def machine_code(name: str) -> bytes:
+        def compiled(name: str) -> bytes:
             with self.use():
                 return self._machine_code(name, code.ptx[name])
 
-        made = {**code.machine_code, self._capability: self._in_threads(code.ptx, machine_code)}
-        return dataclasses.replace(code, machine_code=made)
+        own = self._in_threads(code.ptx, compiled)
+        return dataclasses.replace(code, machine_code={**code.machine_code, self._capability: own})
 
     @property
     def _capability(self) -> str:
@@ -181,19 +181,19 @@ class CudaDevice:
         with ThreadPoolExecutor(min(MOST_COMPILERS, deciding().threads, len(names))) as pool:
             return dict(zip(names, pool.map(make, names)))
 
-    def _module(self, name: str, ptx: bytes, made: bytes | None) -> Any:
-        """A kernel's module. made: machine code that came with it, of whatever driver."""
-        if made is not None:
+    def _module(self, name: str, ptx: bytes, machine_code: bytes | None) -> Any:
+        """A kernel's module. machine_code: what came with it, of whatever driver."""
+        if machine_code is not None:
             with contextlib.suppress(DeviceError):  # that is older than this driver takes, or newer
-                return call("cuModuleLoadData", made, during=name)
+                return call("cuModuleLoadData", machine_code, during=name)
         return call("cuModuleLoadData", self._machine_code(name, ptx), during=name)
 
     def _function(
-        self, name: str, ptx: bytes, shared: int, made: bytes | None = None
+        self, name: str, ptx: bytes, shared: int, machine_code: bytes | None = None
     ) -> _KernelFunction:
         """A kernel's function, ready to be launched with so much shared memory."""
         with self.use():
-            module = self._module(name, ptx, made)
+            module = self._module(name, ptx, machine_code)
             handle = call("cuModuleGetFunction", module, name.encode())
             function = _KernelFunction(self, module, handle)
             if shared > USUAL_SHARED:

@@ -82,14 +82,15 @@ class GpuProgram(Program):
             if sized is not None:
                 context.use(sized)
             assert isinstance(context, GpuContext), "a native program has code"
-            outputs = [
-                output_array(self.device, shape, dtype, stream, values)
-                for _, shape, dtype in context.output_specs
-            ]
-            addresses = [a.address for a in arrays], [a.address for a in outputs]
-            context.run_on_device(*addresses, stream)
+            with self.device.use(stream):
+                outputs = [
+                    output_array(self.device, shape, dtype, stream, values)
+                    for _, shape, dtype in context.output_specs
+                ]
+                addresses = [a.address for a in arrays], [a.address for a in outputs]
+                context.run_on_device(*addresses, stream)
+                if stream is None:
+                    self.device.synchronize()  # the caller may use the inputs' memory again
         finally:
             self.release(context)
-        if stream is None:
-            self.device.synchronize()  # the caller may use the inputs' memory again
         return outputs

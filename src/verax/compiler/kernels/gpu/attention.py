@@ -51,7 +51,7 @@ class HeadSchedule(AttentionSchedule):
         return f"{self.rows} queries of a block"
 
     def threads(self, spec: AttentionSpec) -> int:
-        """Sixteen for each query at least."""
+        """Sixteen for each query at smallest."""
         return self.rows * LANES if spec.rows_of is None else ROW_THREADS
 
     def stores_scores(self, spec: AttentionSpec) -> bool:
@@ -93,10 +93,10 @@ def takes(spec: AttentionSpec, target: Target) -> bool:
     that fit shared memory."""
     if spec.dtype != "float32":
         return False
-    least = HeadSchedule(ROWS[-1], stored=True)
+    smallest = HeadSchedule(ROWS[-1], stored=True)
     if spec.rows_of is not None and spec.e > MOST_COLUMNS:
         return False
-    return _fits(spec, least, target)
+    return _fits(spec, smallest, target)
 
 
 def _fits(spec: AttentionSpec, schedule: HeadSchedule, target: Target, share: int = 1) -> bool:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 
 from verax.compiler.kernels.gpu.index32 import Int
-from verax.compiler.kernels.gpu.row_softmax import CHUNK, RowSoftmax
+from verax.compiler.kernels.gpu.row_softmax import CHUNK, ScoreSoftmax
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import I1, I8, I32, Index
 from verax.compiler.kernels.llvm.gpu import BlockBuilder
@@ -40,7 +40,7 @@ def shared_bytes(spec: AttentionSpec, rows: int, threads: int, stored: bool) -> 
     return 4 * (rows * features_in_chunks(spec) + threads + scores) + stages
 
 
-class BlockOfQueries(RowSoftmax):
+class BlockOfQueries(ScoreSoftmax):
     """The queries of a block. stored: the scores are in memory of the block's own."""
 
     def __init__(self, f: BlockBuilder, spec: AttentionSpec, rows: int, stored: bool) -> None:
@@ -253,8 +253,8 @@ class PackedKeys(BlockOfQueries):
                 before = list(sums)
                 for k, factor in enumerate(factors):
                     for r, value in enumerate(values):
-                        number = f.splat(value, CHUNK) if single else f.shuffle(value, [k] * CHUNK)
-                        sums[r] = f.fma(number, factor, sums[r])
+                        by = f.splat(value, CHUNK) if single else f.shuffle(value, [k] * CHUNK)
+                        sums[r] = f.fma(by, factor, sums[r])
                 if ends is not None:
                     for r, end in enumerate(ends):
                         read = n.less(n.truncated(at), end)

@@ -72,10 +72,10 @@ class KeysAsRows(BlockOfQueries):
     def _gathered(self, vectors: list[ir.Value], lane: int) -> ir.Value:
         """One lane of each."""
         b = self.f.b
-        result = ir.Constant(ir.VectorType(F32, len(vectors)), ir.Undefined)
+        result: ir.Value = ir.Constant(ir.VectorType(F32, len(vectors)), ir.Undefined)
         for i, vector in enumerate(vectors):
-            number = b.extract_element(vector, ir.Constant(I32, lane))
-            result = b.insert_element(result, number, ir.Constant(I32, i))
+            element = b.extract_element(vector, ir.Constant(I32, lane))
+            result = b.insert_element(result, element, ir.Constant(I32, i))
         return result
 
     # --- results
@@ -86,26 +86,26 @@ class KeysAsRows(BlockOfQueries):
         self.stage_keys = STAGE_BYTES // (4 * e)
         self.width = CHUNK if self.rows * e >= CHUNK * self.threads else 1
         across = e // self.width
-        outputs = self.rows * across
-        places = []
-        for start in range(0, outputs, self.threads):
+        count = self.rows * across
+        outputs = []
+        for start in range(0, count, self.threads):
             index = n.add(f.thread, start)
-            inside = n.less(index, outputs)
+            inside = n.less(index, count)
             row, column = n.divmod(n.select(inside, index, 0), across)
-            places.append((inside, row, n.mul(column, self.width)))
-        ends = [self.end_of_row(row) for _, row, _ in places] if self.spec.is_bounded else None
+            outputs.append((inside, row, n.mul(column, self.width)))
+        ends = [self.end_of_row(row) for _, row, _ in outputs] if self.spec.is_bounded else None
         zero = f.constant(0.0, lanes=0 if self.width == 1 else self.width)
         stages, _ = n.divmod(n.add(self.keys, self.stage_keys - 1), self.stage_keys)
-        for stage in range(STAGES - 1):
-            self._copy_stage(stage)
-        with f.loop(n.wide(stages), carry=[zero] * len(places)) as trip:
+        for early in range(STAGES - 1):
+            self._copy_stage(early)
+        with f.loop(n.wide(stages), carry=[zero] * len(outputs)) as trip:
             stage = n.truncated(trip.index)
             f.await_copies(STAGES - 2)
             f.barrier()  # this stage is there for all; the buffer that is filled next was read
             self._copy_stage(n.add(stage, STAGES - 1))
-            trip.next(self._multiplied(stage, list(trip.values), places, ends))
+            trip.next(self._multiplied(stage, list(trip.values), outputs, ends))
         f.await_copies(0)
-        for (inside, row, column), total in zip(places, trip.results, strict=True):
+        for (inside, row, column), total in zip(outputs, trip.results, strict=True):
             with f.when(f.b.and_(inside, self.is_query(row))):
                 f.store(total, self.result_at(row, n.wide(column)))
 
@@ -138,7 +138,7 @@ class KeysAsRows(BlockOfQueries):
         self,
         stage: Int,
         sums: list[ir.Value],
-        places: list[tuple[ir.Value, Int, Int]],
+        outputs: list[tuple[ir.Value, Int, Int]],
         ends: list[Int] | None,
     ) -> list[ir.Value]:
         """`sums` with the keys of a stage."""
@@ -154,7 +154,7 @@ class KeysAsRows(BlockOfQueries):
                 sums = list(trip.values)
                 for k in range(unroll):
                     key = n.add(begin, k)
-                    for i, (_, row, column) in enumerate(places):
+                    for i, (_, row, column) in enumerate(outputs):
                         sums[i] = self._added(sums[i], first, key, buffer, row, column,
                                               None if ends is None else ends[i])  # fmt: skip
                 trip.next(sums)

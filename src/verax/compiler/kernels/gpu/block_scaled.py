@@ -63,7 +63,7 @@ def emit_block_product(
         with f.when(f.b.icmp_unsigned("<", f.i64(own), f.i64(count))):
             panel = f.at(f.args[3], (own, panel_bytes), offset, dtype="uint8")
             block = f.iadd(f.imul(own, blocks), first)
-            _Panel(f, spec, panel, block, blocks, f.imul(group, rows), rows).emit()
+            _BlockPanel(f, spec, panel, block, blocks, f.imul(group, rows), rows).emit()
         items += count
         offset += count * panel_bytes
     operations = product.m * (2 * static_size(product.n) * static_size(product.k))
@@ -80,7 +80,7 @@ def _buffer_bytes(rows: int, columns: int) -> int:
     return 4 * _terms(rows) * (rows + 1) * columns
 
 
-class _Panel:
+class _BlockPanel:
     """`rows` rows from `row` on by `blocks` * 16 columns from block `block` on, whose weights are
     at `panel`."""
 
@@ -186,7 +186,7 @@ class _Panel:
                 sources = [f.at(row, (at, covered), dtype="int8") for row in rows]
                 for i in range(size):
                     word = self._word(f.at(here, i * self.blocks * VECTOR, dtype="uint8"))
-                    for q, numbers_of_rows in enumerate(self._parts(word)):
+                    for q, numbers_of_rows in enumerate(self._nibbles(word)):
                         for r, source in enumerate(sources):
                             x = self._word(f.at(source, covered * i + ROWS * q, dtype="int8"))
                             totals[r] = self._dot(numbers_of_rows, x, totals[r])
@@ -198,7 +198,7 @@ class _Panel:
         """Four bytes, which lie at a multiple of four."""
         return self.f.b.load(pointer, align=ROWS, typ=I32)
 
-    def _parts(self, word: ir.Value) -> list[ir.Value]:
+    def _nibbles(self, word: ir.Value) -> list[ir.Value]:
         """The weights of four rows, or of four and the next four."""
         b = self.f.b
         if self.spec.bits == 8:

@@ -23,7 +23,7 @@ CHUNK = 4
 VECTOR = ir.VectorType(F32, CHUNK)
 
 
-class RowSoftmax:
+class ScoreSoftmax:
     """Rows of scores. Whoever makes them sets `keys`, how many count in each: a number, or an i32
     that is the same for all threads of the block.
 
@@ -98,9 +98,9 @@ class RowSoftmax:
             score = f.load(self.score_at(self.row, last), lanes=0)
             return self._larger(score, top)
 
-        return self._where(n.less(lane, remainder), larger, top)
+        return self._if_then(n.less(lane, remainder), larger, top)
 
-    def _where(
+    def _if_then(
         self, condition: ir.Value, value: Callable[[], ir.Value], otherwise: ir.Value
     ) -> ir.Value:
         """What `value` writes and gives where a condition holds; elsewhere nothing is done."""
@@ -109,13 +109,13 @@ class RowSoftmax:
         before = f.b.block
         f.b.cbranch(condition, inside, after)
         f.b.position_at_end(inside)
-        result, end = value(), f.b.block
+        then, end = value(), f.b.block
         f.b.branch(after)
         f.b.position_at_end(after)
-        joined = f.b.phi(otherwise.type)
-        joined.add_incoming(otherwise, before)
-        joined.add_incoming(result, end)
-        return joined
+        result = f.b.phi(otherwise.type)
+        result.add_incoming(otherwise, before)
+        result.add_incoming(then, end)
+        return result
 
     def _shift(self, top: ir.Value) -> ir.Value:
         if not self.spec.masked_to_zero:
@@ -182,7 +182,7 @@ class RowSoftmax:
             for vector, value in enumerate(trip.values):
                 at = n.add(n.add(begin, vector * LANES), self.lane)
                 exponential = lambda at=at: self._exponential(n.add(first, at), top)  # noqa: E731
-                e = self._where(n.less(at, size), exponential, zero)
+                e = self._if_then(n.less(at, size), exponential, zero)
                 new.append(f.b.fadd(value, e))
             trip.next(new)
         return list(trip.results)

@@ -89,8 +89,8 @@ class Terms:
         """Offset of the x of a chunk in a step of whole blocks of channels."""
         n = self.n
         if self.lanes < TERMS:  # a step has several blocks or kernel positions
-            place, chunk = n.divmod(n.add(n.mul(step, TERMS // CHUNK), chunk), self.lanes // CHUNK)
-            block, tap = n.divmod(place, self.taps)
+            step, chunk = n.divmod(n.add(n.mul(step, TERMS // CHUNK), chunk), self.lanes // CHUNK)
+            block, tap = n.divmod(step, self.taps)
         else:
             block, tap = n.divmod(step, self.taps)
         return self._offset(block, n.mul(chunk, CHUNK), tap)

@@ -58,7 +58,7 @@ def emit_rows(module: ModuleBuilder, spec: RowsSpec, schedule: ConvSchedule) -> 
         with f.when(f.b.icmp_unsigned("<", f.i64(own), f.i64(count))):
             factor = f.at(f.args[1], (own, elements), offset, dtype=spec.stored.element)
             block = f.iadd(f.imul(own, blocks), first)
-            _Panel(f, spec, factor, block, blocks).emit()
+            _StoredPanel(f, spec, factor, block, blocks).emit()
         items += count
         offset += count * elements
     bytes_read = static_size(product.packed_elements) * spec.stored.width // LANES
@@ -70,7 +70,7 @@ def _buffer_bytes(rows: int, columns: int) -> int:
     return 4 * TERMS * (columns + rows)
 
 
-class _Panel:
+class _StoredPanel:
     """`blocks` * 16 columns from block `block` on. factor: where their weights begin."""
 
     def __init__(
@@ -161,14 +161,14 @@ class _Panel:
             wide = f.b.zext(numbers, f.vector_type("int32", CHUNK))
             fifteen, four = (f.constant(v, "int32", CHUNK) for v in (15, 4))
             distance = LANES if self.blocks == 2 else LANES // 2
-            halves = f.b.and_(wide, fifteen), f.b.lshr(wide, four)
-            places = column, n.add(column, distance)
-            values = [self._centered(half) for half in halves]
+            nibbles = f.b.and_(wide, fifteen), f.b.lshr(wide, four)
+            columns: tuple[Int, ...] = (column, n.add(column, distance))
+            values = [self._centered(half) for half in nibbles]
         else:
-            places, values = (column,), [self._in_float32(numbers)]
+            columns, values = (column,), [self._in_float32(numbers)]
         group = n.divmod(k, stored.group)[0] if stored.group else 0
         return [
-            (at, self._scaled(value, group, at)) for at, value in zip(places, values, strict=True)
+            (at, self._scaled(value, group, at)) for at, value in zip(columns, values, strict=True)
         ]
 
     def _centered(self, numbers: ir.Value) -> ir.Value:
@@ -230,9 +230,9 @@ def emit_widen(module: ModuleBuilder, spec: WidenSpec, schedule: ConvSchedule) -
                 panel, row = f.split(own, k)
                 factor = f.at(f.args[0], (panel, elements), offset, dtype=stored.element)
                 block = f.iadd(f.imul(panel, blocks), first)
-                walk = PanelWalk(f, product, stored, block, blocks, factor, f.args[1:])
+                panel_rows = PanelWalk(f, product, stored, block, blocks, factor, f.args[1:])
                 target = f.at(f.args[-1], (block, k * LANES), (row, blocks * LANES))
-                weights = walk.weights(row, walk.shared(f.idiv(row, group)))
+                weights = panel_rows.weights(row, panel_rows.shared(f.idiv(row, group)))
                 for j, weight in enumerate(weights):
                     f.store(weight, f.at(target, j * LANES))
             items += count * k

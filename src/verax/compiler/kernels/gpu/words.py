@@ -41,9 +41,9 @@ def in_words(spec: ConvSpec) -> ConvSpec:
     if (spec.types.x, spec.types.weights) not in FACTORS:
         return spec
     x, step = spec.x, spec.step
-    batch, block, *space = (size // step for size in (x.batch, x.block, *x.space))
+    batch, block, depth, row, pixel = (size // step for size in (x.batch, x.block, *x.space))
     channels = ceil_div(spec.group_channels, step) * spec.groups
-    return dataclasses.replace(spec, channels=channels, x=Strides(batch, block, *space, lane=1))
+    return dataclasses.replace(spec, channels=channels, x=Strides(batch, block, depth, row, pixel))
 
 
 def add_words(f: FunctionBuilder, step: int, x: ir.Value, w: ir.Value, total: ir.Value) -> ir.Value:
@@ -54,6 +54,6 @@ def add_words(f: FunctionBuilder, step: int, x: ir.Value, w: ir.Value, total: ir
     b, kind = f.b, total.type
     sixteen = ir.Constant(kind, [16] * kind.count)
     for upper in (False, True):
-        factors = [b.ashr(v if upper else b.shl(v, sixteen), sixteen) for v in (x, w)]
-        total = b.add(total, b.mul(*factors))
+        first, second = (b.ashr(v if upper else b.shl(v, sixteen), sixteen) for v in (x, w))
+        total = b.add(total, b.mul(first, second))
     return total
