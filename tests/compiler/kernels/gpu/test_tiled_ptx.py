@@ -33,6 +33,7 @@ from verax.compiler.kernels.products.block_scaled import BlockProductSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec
 from verax.compiler.kernels.products.stored import RowsSpec, Stored
 from verax.compiler.kernels.products.strassen import StrassenSpec
+from verax.compiler.kernels.search.top import TopSpec
 from verax.compiler.kernels.sizes import entry
 from verax.compiler.kernels.target import Target
 
@@ -98,6 +99,7 @@ def families() -> dict[str, tuple[Any, Any]]:
         "attention of rows": (cached, HeadSchedule(4)),
         "convolution of bytes": (bytes_, tile(128, 64)),
         "convolution of 16 bits": (shorts, tile(128, 64)),
+        "TopK": (TopSpec((80,), 8400, 300, (8400,), (300,), 1, 1, True, "float32"), None),
         "rows of 4 bits": (few_bits, rows_schedule(few_bits, target)),
         "blocks of 4 bits": (blocks, block_schedule(blocks, target)),
         "packing": (PackSpec(factor, Matrix(1, 64)), tile(32, 32)),

@@ -12,10 +12,11 @@ from verax.compiler.kernels.gpu import (
     reduce,
     stored,
     strassen,
+    top,
     winograd,
 )
 
 FAMILIES = (
     *(attention, block_scaled, loops, packing, pooling, products, reduce, stored, strassen),
-    winograd,
+    *(top, winograd),
 )
