@@ -92,7 +92,7 @@ def test_it_has_the_bits_of_the_operator(
     agrees()
 
 
-@pytest.mark.parametrize("target", ["avx2", "avx512", "host"])
+@pytest.mark.parametrize("target", ["avx2", "avx512", "host", "cuda-emulated"])
 @pytest.mark.parametrize("sizes", [(1, 150, 8, 16), (20, 150, 8, 16)])
 def test_every_target_and_number_of_threads_gives_its_bits(
     target: str, sizes: tuple[int, int, int, int]

@@ -18,6 +18,7 @@ from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.frontends.onnx.importer import load_onnx
 from verax.ir.graph import Graph, specialize
+from verax.runtime.state_buffers import StateBuffers
 
 ROOM = 40
 KINDS = ("grouped", "scattered")
@@ -79,7 +80,7 @@ def test_only_new_rows_are_written(kind: str) -> None:
     for given in stream(kind, (1, 1)):
         bound.run(given)
     buffers = bound.specialized.state_buffers
-    assert buffers is not None
+    assert isinstance(buffers, StateBuffers)
     before, after = buffers._sets
     assert all(before[v] is after[v] for v in CACHES)
     for v in CACHES:

@@ -16,7 +16,7 @@ from tests.compiler.test_integer_kernels import Network, convolutions, holds
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.llvm.object_code import code_of
-from verax.compiler.kernels.products.steps import _Quads
+from verax.compiler.kernels.products.steps import _Quads, add_quads
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.binary.assembly import COMPILED_KERNELS
 from verax.compiler.place.integer import winograd
@@ -35,7 +35,7 @@ def as_if(patch: pytest.MonkeyPatch) -> None:
     """This machine's target takes bytes, multiplied by ordinary instructions."""
     host = dataclasses.replace(Target.host(), has_int8_dot=True)
     patch.setattr(Target, "named", staticmethod(lambda name: host))
-    patch.setattr(_Quads, "add", _Quads._plainly)
+    patch.setattr(_Quads, "add", lambda self, *operands: add_quads(self.f, *operands))
     patch.setattr(winograd, "QUICK", 1e9)
     COMPILED_KERNELS.forget()
 

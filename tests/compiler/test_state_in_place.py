@@ -21,6 +21,7 @@ from verax.compiler.executable import Executable
 from verax.ir.graph import Graph
 from verax.ir.printer import content_hash
 from verax.ir.text import parse_graph
+from verax.runtime.state_buffers import StateBuffers
 
 HEADS, ROOM, FEATURES, NEW = 2, 7, 5, 3
 BODY = """graph "caches"
@@ -107,7 +108,7 @@ def test_both_values_of_a_state_are_one_buffer() -> None:
     assert [s.in_place for s in made.specialized.binary.state] == [True, True]
     made.run(inputs(0, [0, 1, 2], [3, 4, 5]))
     buffers = made.specialized.state_buffers
-    assert buffers is not None
+    assert isinstance(buffers, StateBuffers)
     before, after = buffers._sets
     assert all(before[v] is after[v] for v in ("keys", "values"))
     after["keys"][:, 6] = 1234  # nobody copies it

@@ -246,13 +246,13 @@ def test_a_broken_twin_has_other_bits(fault: str, monkeypatch: pytest.MonkeyPatc
     graph, fed = product(3, 64, 33, "uint4", group=16, zero=True)
     same_bits(graph, fed)
     COMPILED_KERNELS.forget()
-    healthy, shared = stored_product._PanelWalk._weights, stored_product._PanelWalk._shared
+    healthy, shared = stored_product.PanelWalk.weights, stored_product.PanelWalk.shared
     if fault == "scale of the next group":
         late = lambda self, group: shared(self, self.f.clamp(self.f.iadd(group, 1), 0, 3))  # noqa: E731
-        monkeypatch.setattr(stored_product._PanelWalk, "_shared", late)
+        monkeypatch.setattr(stored_product.PanelWalk, "shared", late)
     elif fault == "zero point added":
-        walk = stored_product._PanelWalk
-        monkeypatch.setattr(walk, "_weights", lambda self, row, tables: healthy(
+        walk = stored_product.PanelWalk
+        monkeypatch.setattr(walk, "weights", lambda self, row, tables: healthy(
             self, row, [tables[0], [self.f.b.fneg(z) for z in tables[1]]]))  # fmt: skip
     else:
         pack = stored_weights.pack_stored

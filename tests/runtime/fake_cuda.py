@@ -235,6 +235,10 @@ class FakeDriver(types.ModuleType):
         view = self._view(source, nbytes)
         self._put(stream, lambda: ctypes.memmove(target, view.ctypes.data, nbytes) and None)
 
+    def _cuMemcpyDtoDAsync(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        to, view = self._view(target, nbytes), self._view(source, nbytes)
+        self._put(stream, lambda: to.__setitem__(slice(None), view.copy()))
+
     def _cuMemsetD8Async(self, target: int, value: int, nbytes: int, stream: int) -> None:
         self._view(target, nbytes)
         self._put(stream, lambda: ctypes.memset(target, value, nbytes) and None)

@@ -18,13 +18,16 @@ from tests.runtime.fake_cuda import FakeDriver, install
 from verax.base.errors import CompileError, DeviceError, InputError, MissingPackageError, VeraxError
 from verax.base.gpu import cuda_driver
 from verax.base.settings import Settings
+from verax.compiler.artifacts.save import save
+from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiler.compile import compile as compile_graph
 from verax.compiler.executable import Executable
 from verax.compiler.kernels.target import Target
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
-from verax.runtime.gpu.code import unpacked
+from verax.runtime.gpu import cuda
+from verax.runtime.gpu.code import GpuCode, unpacked
 from verax.runtime.gpu.cubins import CubinCache
 from verax.runtime.gpu.cuda import CudaDevice, cuda_device
 from verax.runtime.gpu.device import LaunchSequence, PreparedLaunch
@@ -67,6 +70,12 @@ def on_card(fake: FakeDriver, graph: Graph, target: str = "cuda") -> Executable:
     emulated.run({"x": np.zeros(X.shape, np.float32), **inputs})
     fake.emulate(unpacked(emulated.program.binary.object_code))
     return compile_graph(graph, Settings(target=target))
+
+
+def code_of_emulated(graph: Graph) -> GpuCode:
+    """What the emulated GPU has for a network of known sizes."""
+    emulated = compile_graph(graph, Settings(target="cuda-emulated"))
+    return unpacked(emulated.program.binary.object_code)
 
 
 def expected(graph: Graph, **inputs: np.ndarray) -> bytes:
@@ -198,6 +207,30 @@ class TestMachineCode:
         assert cubins.find(cubins.key(b"other", card)) is None and not other.exists()
         path.write_bytes(whole[:-3] + damage)
         assert cubins.find(key) is None and not path.exists()
+
+    def test_a_saved_program_has_that_of_the_card_it_was_saved_on(
+        self, fake: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Other cards make theirs of the text, and so does a driver that takes it no more."""
+        monkeypatch.setattr(cuda, "default_cubins", lambda: None)
+        graph = network()
+        exe, path = on_card(fake, graph, "sm_80"), tmp_path / "net.vx"
+        save(exe, path)
+        program = SavedExecutable(path)
+        assert program.gpu_machine_code == ["9.0"]
+        code = unpacked(program.binary.object_code)
+        assert code.machine_code["9.0"].keys() == code.ptx.keys()
+        for card, refused, made in ((0, 0, 0), (1, 0, len(code.ptx)), (0, 1, 1)):
+            fake.calls.clear()
+            fake.failures["cuModuleLoadData"] = [222] * refused
+            CudaDevice(card, None).load(code)
+            assert fake.calls.count("cuLinkComplete") == made
+        fake.emulate(code_of_emulated(graph))
+        (y,) = program.run({"x": X}).values()
+        assert y.tobytes() == expected(graph, x=X)
+        again = tmp_path / "again.vx"
+        save(exe, again)
+        assert again.read_bytes() == path.read_bytes()
 
     def test_a_folder_of_others_is_not_used(self, fake: FakeDriver, tmp_path: Path) -> None:
         cubins = CubinCache(tmp_path / "open")

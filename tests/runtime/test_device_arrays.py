@@ -29,11 +29,13 @@ from verax.compiler.executable import Executable
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
+from verax.runtime.gpu import spare
 from verax.runtime.gpu.arrays import DeviceArray
 from verax.runtime.gpu.code import unpacked
 from verax.runtime.gpu.cuda import cuda_device
 from verax.runtime.gpu.device import Device
 from verax.runtime.gpu.devices import device_of
+from verax.runtime.gpu.spare import SpareMemory
 
 EMULATED = "cuda-emulated"
 
@@ -269,11 +271,106 @@ def test_who_takes_an_output_in_another_stream_waits_for_it(
     assert [content.tobytes()] == expected(relu_of_softmax(), arrays)
 
 
+def test_an_output_has_the_memory_of_one_that_nobody_holds(build: Any) -> None:
+    device, compile_on = build
+    exe, addresses, kept = compile_on(relu_of_softmax()), [], None
+    for seed in range(5):
+        arrays = {"x": inputs_for(seed=seed)["x"]}
+        (y,) = exe.run({n: Tensor(a, device) for n, a in arrays.items()}).values()
+        assert host_bytes({"y": y}) == expected(relu_of_softmax(), arrays)
+        addresses.append(y.address)
+        kept = y if seed == 2 else kept
+        del y
+    assert addresses[0] == addresses[1] == addresses[2] != addresses[3] == addresses[4]
+    third = {"x": inputs_for(seed=2)["x"]}
+    assert host_bytes({"y": kept}) == expected(relu_of_softmax(), third)
+
+
+@pytest.mark.parametrize("build", ["card"], indirect=True)
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_memory_that_another_stream_may_use_is_not_given_out_again(
+    build: Any, monkeypatch: pytest.MonkeyPatch, is_noted: bool
+) -> None:
+    """A copy that another stream was asked for comes late. If nobody noted that, it is wrong."""
+    device, compile_on = build
+    exe = compile_on(relu_of_softmax())
+    with device.use():
+        mine, other = (int(cuda_driver.call("cuStreamCreate", 1)) for _ in range(2))
+    kind, copied = of_cupy(mine, monkeypatch), device.allocate(4 * 5 * 3 * 17)
+    exe.run({"x": kind(inputs_for()["x"], device)})
+    if not is_noted:
+        monkeypatch.setattr(DeviceArray, "note_stream", lambda self, stream: None)
+    first = {"x": inputs_for(seed=1)["x"]}
+    (y,) = exe.run({n: kind(a, device) for n, a in first.items()}).values()
+    memory = dlpack.device_memory(y, other)
+    with device.use(other):
+        device.copy(copied, memory.address, y.nbytes)
+    del y, memory
+    (y,) = exe.run({"x": kind(inputs_for(seed=2)["x"], device)}).values()
+    np.asarray(y)
+    found = np.empty((5, 3, 17), np.float32)
+    with device.use(other):
+        device.read(found, copied)
+    assert ([found.tobytes()] == expected(relu_of_softmax(), first)) == is_noted
+
+
+def test_spare_memory_is_given_back_where_there_is_no_other(
+    build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, compile_on = build
+    exe = compile_on(relu_of_softmax())
+    exe.run({"x": Tensor(inputs_for()["x"], device)})
+    gc.collect()
+    free, allocate, freed = type(device).free, type(device).allocate, []
+
+    def fails_once(self: Device, nbytes: int) -> int:
+        monkeypatch.setattr(type(device), "allocate", allocate)
+        raise InputError("no memory")
+
+    monkeypatch.setattr(type(device), "free", lambda d, a: (freed.append(a), free(d, a)))
+    monkeypatch.setattr(type(device), "allocate", fails_once)
+    taken = SpareMemory.acquire(device, device.own_stream, 12345)
+    assert taken.address and freed
+    monkeypatch.setattr(spare, "MOST_BYTES", 20000)
+    freed.clear()
+    taken.give_back()
+    SpareMemory.acquire(device, device.own_stream, 12346).give_back()
+    assert len(freed) == 1
+
+
 def relu_of_softmax() -> Graph:
     b = Builder()
     x = b.input("x", TensorType.parse("float32[5, 3, 17]"))
     y = b.add(REGISTRY["Softmax"](axis=2), [x])
     return b.graph([b.add(REGISTRY["Softmax"](axis=1), [y])])
+
+
+def test_bytes_that_begin_anywhere_are_moved_on_the_device(
+    build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels read bytes by fours."""
+    device, compile_on = build
+    b = Builder()
+    x = b.input("i", TensorType.parse("uint8[5, 3, 7]"))
+    y = b.add(REGISTRY["Cast"](to="float32"), [x])
+    graph = b.graph([b.add(REGISTRY["Softmax"](axis=1), [y])])
+    array = np.random.default_rng(9).integers(0, 9, (5, 3, 7)).astype(np.uint8)
+    monkeypatch.setattr(sys.modules[__name__], "inputs_for", lambda: {"i": array})
+    exe = compile_on(graph)
+    for start in (0, 1, 3, 4):
+        tensor = Tensor(np.pad(array.ravel(), (start, 8)), device)
+        tensor.address, tensor.array = tensor.address + start, array
+        copied: list[int] = []
+        copy = type(device).copy
+        monkeypatch.setattr(
+            type(device),
+            "copy",
+            lambda d, *what, c=copied, f=copy: (c.append(what[2]), f(d, *what)),
+        )
+        outputs = exe.run({"i": tensor})
+        monkeypatch.setattr(type(device), "copy", copy)
+        assert host_bytes(outputs) == expected(graph, {"i": array})
+        assert copied == ([] if start % 4 == 0 else [105])
 
 
 def test_a_failed_check_is_told(build: Any) -> None:

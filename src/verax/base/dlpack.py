@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -124,11 +125,12 @@ def device_memory(value: Any, stream: int) -> DeviceMemory:
     except TypeError:  # a library from before DLPack 1.0
         capsule = value.__dlpack__(stream=stream)
     tensor = _tensor_of(capsule)
-    shape = tuple(tensor.shape[i] for i in range(tensor.rank))
-    strides = [tensor.strides[i] for i in range(tensor.rank)] if tensor.strides else _usual(shape)
-    is_dense = not math.prod(shape) or all(
-        stride == usual for n, stride, usual in zip(shape, strides, _usual(shape)) if n > 1
-    )
+    rank = tensor.rank
+    shape, is_dense = tuple(tensor.shape[:rank]) if rank else (), True
+    if tensor.strides and (strides := tensor.strides[:rank]) != (usual := _usual(shape)):
+        is_dense = not math.prod(shape) or all(
+            stride == dense for n, stride, dense in zip(shape, strides, usual) if n > 1
+        )
     # The capsule, not marked as used, frees its memory when it goes.
     address = int(tensor.data or 0) + tensor.offset
     return DeviceMemory(address, shape, _dtype(tensor), is_dense, (capsule, value))
@@ -150,10 +152,10 @@ def exported(
     start, step = ctypes.addressof(sizes), ctypes.sizeof(ctypes.c_int64) * len(shape)
     tensor.shape = ctypes.cast(start, ctypes.POINTER(ctypes.c_int64))
     tensor.strides = ctypes.cast(start + step, ctypes.POINTER(ctypes.c_int64))
-    managed.deleter = ctypes.cast(_delete, ctypes.c_void_p).value
+    managed.deleter = _DELETER
     key = ctypes.addressof(managed)
     _exports[key] = managed, sizes, owner
-    return _new_capsule(key, NAMES[1], ctypes.cast(_destroy, ctypes.c_void_p))
+    return _new_capsule(key, NAMES[1], _DESTRUCTOR)
 
 
 class _Managed(ctypes.Structure):
@@ -181,6 +183,10 @@ def _destroy(capsule: int) -> None:
     """A capsule is gone: nobody took what it holds, if it has its name still."""
     if _is_valid_at(capsule, NAMES[1]):
         _exports.pop(_get_pointer_at(capsule, NAMES[1]), None)
+
+
+_DELETER = ctypes.cast(_delete, ctypes.c_void_p).value
+_DESTRUCTOR = ctypes.cast(_destroy, ctypes.c_void_p)
 
 
 def _copied(capsule: Any) -> np.ndarray:
@@ -217,6 +223,7 @@ def _tensor_of(capsule: Any) -> _DLTensor:
     return tensor
 
 
+@functools.cache
 def _code(dtype: np.dtype) -> int:
     """DLPack's number of an element type. Raises `BufferError`."""
     if dtype == np.bool_:
@@ -231,18 +238,24 @@ def _code(dtype: np.dtype) -> int:
 
 def _dtype(tensor: _DLTensor) -> np.dtype:
     """The element type. Raises `TypeError`."""
-    if tensor.lanes == 1 and tensor.code in _CODES:
-        return np.dtype(f"{_CODES[tensor.code]}{tensor.bits}")
-    if tensor.lanes == 1 and tensor.code == _BOOL and tensor.bits == 8:
+    return _dtype_of(tensor.code, tensor.bits, tensor.lanes)
+
+
+@functools.cache
+def _dtype_of(code: int, bits: int, lanes: int) -> np.dtype:
+    if lanes == 1 and code in _CODES:
+        return np.dtype(f"{_CODES[code]}{bits}")
+    if lanes == 1 and code == _BOOL and bits == 8:
         return np.dtype(np.bool_)
-    if tensor.lanes == 1 and tensor.code in _BYTES:
-        return np.dtype(getattr(ml_dtypes, _BYTES[tensor.code]))
-    raise TypeError(
-        f"its elements are of DLPack's type {tensor.code} of {tensor.bits} bits, "
-        f"{tensor.lanes} at a time"
-    )
+    if lanes == 1 and code in _BYTES:
+        return np.dtype(getattr(ml_dtypes, _BYTES[code]))
+    raise TypeError(f"its elements are of DLPack's type {code} of {bits} bits, {lanes} at a time")
 
 
 def _usual(shape: tuple[int, ...]) -> list[int]:
     """Strides of a dense array in C order, in elements."""
-    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    strides, step = [0] * len(shape), 1
+    for i in reversed(range(len(shape))):
+        strides[i] = step
+        step *= shape[i]
+    return strides

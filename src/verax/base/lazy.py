@@ -39,10 +39,14 @@ def deferred(home: str) -> Any:
     """A function that imports what it stands for when it is first called. home: "module:function",
     or "module:Class.method"."""
     module, _, path = home.partition(":")
+    names, loaded = path.split("."), None
 
     def call(*arguments: Any, **named: Any) -> Any:
-        function: Any = import_module(module)
-        for name in path.split("."):
+        nonlocal loaded
+        if loaded is None:
+            loaded = import_module(module)
+        function: Any = loaded
+        for name in names:
             function = getattr(function, name)
         return function(*arguments, **named)
 

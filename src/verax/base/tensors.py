@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,12 +12,22 @@ from verax.base.errors import InputError, UsageError
 def is_torch(value: object, kind: str) -> bool:
     """Whether a value is of PyTorch's class `kind` ("torch.Tensor") or of one below it, without
     importing PyTorch."""
-    return any(f"{t.__module__}.{t.__qualname__}" == kind for t in type(value).__mro__)
+    return _is_class(type(value), kind)  # type: ignore[arg-type]  # a type has a hash
+
+
+@functools.lru_cache(maxsize=256)
+def _is_class(type_: type, kind: str) -> bool:
+    return any(f"{t.__module__}.{t.__qualname__}" == kind for t in type_.__mro__)
 
 
 def is_from(value: object, package: str) -> bool:
     """Whether a class of `value` was defined in `package`, without importing it."""
-    return any(f"{t.__module__}.".startswith(f"{package}.") for t in type(value).__mro__)
+    return _is_class_of(type(value), package)  # type: ignore[arg-type]
+
+
+@functools.lru_cache(maxsize=256)
+def _is_class_of(type_: type, package: str) -> bool:
+    return any(f"{t.__module__}.".startswith(f"{package}.") for t in type_.__mro__)
 
 
 def is_tensor(value: object) -> bool:

@@ -44,7 +44,7 @@ from verax.runtime.counted_sizes import CountsNotServedError
 from verax.runtime.foreign_program import load_program
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
-from verax.runtime.state_buffers import StateBuffers
+from verax.runtime.state_buffers import RunsWithState
 from verax.runtime.stateful import Arrays, StatefulExecutable
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from verax.records.certificate import Certificate
     from verax.records.profile import Profile
     from verax.records.trace import Trace
-    from verax.runtime.gpu.calls import any_on_device, run_on_device, run_through_host
+    from verax.runtime.gpu.calls import DeviceInputs, any_on_device, run_on_device, run_through_host
 else:
     any_on_device = deferred("verax.runtime.gpu.calls:any_on_device")
     run_on_device = deferred("verax.runtime.gpu.calls:run_on_device")
@@ -77,7 +77,7 @@ class _Bound:
         return self.specialized.binary.weight_bytes <= hot_sizes.MOST_BYTES
 
     @property
-    def state_buffers(self) -> StateBuffers | None:
+    def state_buffers(self) -> RunsWithState | None:
         """Of the program for these sizes."""
         return self.specialized.state_buffers_for(self.sized)
 
@@ -314,15 +314,15 @@ class Executable(StatefulExecutable):
     def _run_on_device(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Outputs on the GPU on which inputs lie."""
 
-        def program_for(arrays: Mapping[str, np.ndarray]) -> tuple[Program, SizedProgram | None]:
-            bound = self._lookup(arrays)
+        def program_for(resident: DeviceInputs) -> tuple[Program, SizedProgram | None]:
+            bound = self._lookup(resident.arrays_with(self._by_value))
             return bound.specialized.program, bound.sized
 
         device = self.specializer.target.name, self.specializer.card
         if self._counts:
             return run_through_host(inputs, *device, self._outputs_of)
-        outputs = run_on_device(inputs, *device, program_for, self._by_value)
-        return dict(zip(self.graph.outputs, outputs))
+        outputs = run_on_device(inputs, *device, program_for)
+        return dict(zip(self._output_names, outputs))
 
     def _run_bound(self, inputs: Mapping[str, np.ndarray], bound: _Bound) -> dict[str, np.ndarray]:
         arrays = [inputs[v] for v in bound.specialized.inputs]

@@ -27,8 +27,9 @@ from verax.ir.graph import Graph
 from verax.ir.types import TensorType
 from verax.records.plan import Plan
 from verax.reference.evaluate import bind_symbols
-from verax.runtime.cache_rows import CacheRows, rows_of, run_on_rows
+from verax.runtime.cache_rows import CacheRows, rows_of
 from verax.runtime.stateful import Arrays
+from verax.runtime.stateful_runs import run_on_rows
 
 
 class GrowingExecutable(Executable):
@@ -117,8 +118,8 @@ class GrowingExecutable(Executable):
 
     def reset(self) -> None:
         with self._run_lock:
-            first, buffers = self._first_rows, self._rows.buffers
-            self._rows = first.copied() if first.length else CacheRows(buffers)
+            first, rows = self._first_rows, self._rows
+            self._rows = first.copied() if first.length else rows.of_length(0)
 
     def prepare(self, inputs: Arrays) -> None:
         arguments, rows, sizes = self._bind(inputs, self._rows)
@@ -142,13 +143,12 @@ class GrowingExecutable(Executable):
         (specialized, sized), rows, total = served
         arrays = {v: np.ascontiguousarray(a) for v, a in arguments.items()}
         with memory.limited(self.settings.memory or None):
-            new = run_on_rows(specialized.program, sized, arrays, rows, self._in_place)
+            new, rows = run_on_rows(specialized.program, sized, arrays, rows, self._in_place)
         self._last_roomy = specialized
         self._shapes = {
-            v: arguments[v].shape if v in arguments else rows.buffers[v][:, :, : rows.length].shape
-            for v in self.graph.inputs
+            v: arguments[v].shape if v in arguments else rows.shape(v) for v in self.graph.inputs
         }
-        return dict(zip(self._result_names, new, strict=True)), CacheRows(rows.buffers, total)
+        return dict(zip(self._result_names, new, strict=True)), rows.of_length(total)
 
     def _copied(
         self, arguments: Mapping[str, np.ndarray], rows: CacheRows
@@ -180,7 +180,7 @@ class GrowingExecutable(Executable):
         if not rows.length:
             rows = self._empty(bind_symbols(self._interface(self._argument_names), arguments), rows)
         first = next(iter(self._caches))
-        past = rows.buffers[first][:, :, : rows.length]
+        past = rows.types()[first]
         names = (first, *self._argument_names)
         return arguments, rows, bind_symbols(self._interface(names), {**arguments, first: past})
 
@@ -193,7 +193,7 @@ class GrowingExecutable(Executable):
                 f"no input tells the size {error.args[0]!r} of the caches",
                 next_step="give it when loading, or set executable.state",
             ) from None
-        have = {v: a[:, :, :0].shape for v, a in rows.buffers.items()}
+        have = {v: rows.of_length(0).shape(v) for v in rows.buffers}
         fits = have == {v: a.shape for v, a in empty.items()}
         return rows if fits else CacheRows(empty)
 

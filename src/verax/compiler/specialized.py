@@ -18,7 +18,8 @@ from verax.reference.sizes import output_bytes
 from verax.runtime.open_sizes import OpenSizes, SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.program_binary import ProgramBinary
-from verax.runtime.state_buffers import StateBuffers, state_buffers_of
+from verax.runtime.state_buffers import RunsWithState
+from verax.runtime.stateful_runs import state_buffers_of
 
 if TYPE_CHECKING:
     from verax.compiler.artifacts.notes import notes_of
@@ -72,7 +73,7 @@ class Specialized(OneLine):
         self.inputs = tuple(s.name for s in binary.inputs)
         self.network, self.cached_notes, self._translate = network, cached_notes, translate
         self._notes = cached_notes
-        self._state_buffers: dict[tuple[int, ...], StateBuffers | None] = {}
+        self._state_buffers: dict[tuple[int, ...], RunsWithState | None] = {}
 
     def _brief(self) -> str:
         return f"{self.source.name}; {self.plan._brief()}"
@@ -84,11 +85,11 @@ class Specialized(OneLine):
         return self.binary.open_sizes
 
     @cached_property
-    def state_buffers(self) -> StateBuffers | None:
+    def state_buffers(self) -> RunsWithState | None:
         """Runs that go on from one another, if the network remembers anything."""
         return state_buffers_of(self.program)
 
-    def state_buffers_for(self, sized: SizedProgram | None) -> StateBuffers | None:
+    def state_buffers_for(self, sized: SizedProgram | None) -> RunsWithState | None:
         """The same of a program that serves many sizes, for these."""
         if sized is None:
             return self.state_buffers

@@ -140,7 +140,9 @@ def bind_symbols(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, in
     for name in graph.inputs:
         if name not in inputs:
             raise InputError(f"the input {name!r} is missing", next_step=f"it takes {expected}")
-        array, declared = np.asarray(inputs[name]), graph.types[name]
+        array, declared = inputs[name], graph.types[name]
+        if not isinstance(getattr(array, "dtype", None), np.dtype):
+            array = np.asarray(array)  # what lies on a device stays there
         if array.dtype != declared.dtype.numpy:
             raise InputError(
                 f"the input is {array.dtype}, the model takes {declared.dtype}",

@@ -2,13 +2,15 @@
 
 Rows behind `length` hold nothing. A run writes there and hands out a longer `CacheRows` on the same
 buffers; whoever keeps the shorter one, as after a run that failed or was interrupted, has the rows
-that it had.
+that it had. Those of a program for a GPU lie in its memory from the first run on that writes them
+in place (`runtime.gpu.cache_rows`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,20 +24,36 @@ SMALLEST_ROOM = 64
 class CacheRows:
     """buffers: by cache [batch, heads, room, features], contiguous; length: rows that they hold."""
 
-    buffers: Mapping[str, np.ndarray]
+    buffers: Mapping[str, Any]
     length: int = 0
 
     @property
     def room(self) -> int:
         return next((a.shape[2] for a in self.buffers.values()), 0)
 
-    def views(self) -> dict[str, np.ndarray]:
-        """The rows, by cache."""
+    def shape(self, name: str) -> tuple[int, ...]:
+        """[batch, heads, length, features] of a cache."""
+        batch, heads, _, features = self.buffers[name].shape
+        return batch, heads, self.length, features
+
+    def types(self) -> dict[str, np.ndarray]:
+        """Arrays of the shapes and element types of the rows, by cache, which hold nothing."""
+        return {
+            v: np.broadcast_to(np.zeros((), a.dtype), self.shape(v))
+            for v, a in self.buffers.items()
+        }
+
+    def views(self) -> dict[str, Any]:
+        """The rows, by cache: whatever `numpy.asarray` takes."""
         return {v: a[:, :, : self.length] for v, a in self.buffers.items()}
+
+    def of_length(self, length: int) -> CacheRows:
+        """The same buffers with so many rows."""
+        return dataclasses.replace(self, length=length)
 
     def copied(self) -> CacheRows:
         """The same rows in buffers of their own."""
-        return rows_of(self.views())
+        return rows_of({v: np.asarray(a) for v, a in self.views().items()})
 
     def with_room(self, rows: int) -> CacheRows:
         """The same with room for so many rows and one more: itself, or a copy with twice the room.
@@ -45,20 +63,27 @@ class CacheRows:
         room = max(SMALLEST_ROOM, self.room)
         while room <= rows:
             room *= 2
-        larger = {}
-        for name, rows_so_far in self.views().items():
-            batch, heads, _, features = rows_so_far.shape
-            larger[name] = np.zeros((batch, heads, room, features), rows_so_far.dtype)
-            larger[name][:, :, : self.length] = rows_so_far
-        return CacheRows(larger, self.length)
+        larger = {v: self._enlarged(a, room) for v, a in self.buffers.items()}
+        return dataclasses.replace(self, buffers=larger)
+
+    def _enlarged(self, buffer: Any, room: int) -> Any:
+        """A buffer with so much room that holds the rows of one."""
+        batch, heads, _, features = buffer.shape
+        larger = np.zeros((batch, heads, room, features), buffer.dtype)
+        larger[:, :, : self.length] = buffer[:, :, : self.length]
+        return larger
 
     def appended(self, presents: Mapping[str, np.ndarray]) -> CacheRows:
         """With the rows of `presents`, by cache, behind those that both have."""
         length = next(a.shape[2] for a in presents.values())
         longer = self.with_room(length)
         for name, array in presents.items():
-            longer.buffers[name][:, :, self.length : length] = array[:, :, self.length :]
-        return CacheRows(longer.buffers, length)
+            self._write(longer.buffers[name], array[:, :, self.length :])
+        return longer.of_length(length)
+
+    def _write(self, buffer: Any, rows: np.ndarray) -> None:
+        """Put rows behind those that there are."""
+        buffer[:, :, self.length : self.length + rows.shape[2]] = rows
 
 
 def rows_of(arrays: Mapping[str, np.ndarray]) -> CacheRows:
@@ -68,33 +93,28 @@ def rows_of(arrays: Mapping[str, np.ndarray]) -> CacheRows:
     return empty.appended(arrays) if length else empty
 
 
-def run_on_rows(
+def run_on_host_rows(
     program: Program,
     sized: SizedProgram,
     inputs: Mapping[str, np.ndarray],
     caches: CacheRows,
     in_place: Mapping[str, str],
-) -> list[np.ndarray]:
-    """A run that writes new rows behind those of `caches`; its other outputs, in order.
-
-    inputs: the others, contiguous and of the program's types, but for one that it does not read.
-    in_place: by output, the cache in which its rows lie. Raises `InputError` as `Program.run` does;
-    the rows that there were stay.
-    """
+) -> tuple[list[np.ndarray], CacheRows]:
+    """As `stateful_runs.run_on_rows`, of a program for the processor."""
     unread = np.zeros(1, np.uint8)
     values = {**inputs, **caches.buffers}
     arrays = [values.get(s.name, unread) for s in program.binary.inputs]
     context = program.acquire()
     try:
         context.use(sized)
-        return context.run_in_place(arrays, _reused(program, caches, in_place))
+        return context.run_in_place(arrays, reused_by(program, caches, in_place)), caches
     finally:
         program.release(context)
 
 
-def _reused(
+def reused_by(
     program: Program, caches: CacheRows, in_place: Mapping[str, str]
-) -> Sequence[np.ndarray | None]:
+) -> Sequence[Any | None]:
     """For each output the buffer that it is made in, None where a new array is needed."""
     names = (in_place.get(s.name) for s in program.binary.outputs)
     return [None if v is None else caches.buffers[v] for v in names]

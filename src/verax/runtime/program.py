@@ -220,6 +220,10 @@ class Program(OneLine):
         """Of a program on a GPU, for inputs that lie there (`runtime.gpu.calls`)."""
         raise NotImplementedError
 
+    def code_to_save(self) -> bytes:
+        """The binary's code, with what was found out about it here. Raises `VeraxError`."""
+        return self.binary.object_code
+
     def poison(self, fill: int) -> None:
         """Fill every byte of the arenas that holds nothing between runs with `fill` (0 to 255).
 

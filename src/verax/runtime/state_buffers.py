@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -34,14 +35,18 @@ MAX_COPIED_BYTES = 2048
 """Larger inputs are read, and larger outputs written, where they are."""
 
 
-def state_buffers_of(program: Program, sized: SizedProgram | None = None) -> StateBuffers | None:
-    """The state buffers of a program, of open sizes for these; None where it has no state, a step
-    runs in Python, or its memory is another device's."""
-    state = program.binary.state
-    updates, in_place = {s.input: s.output for s in state}, {s.input for s in state if s.in_place}
-    if not updates or not program.is_native or not program.uses_host_memory:
-        return None
-    return StateBuffers(program, updates, in_place, sized)
+class RunsWithState(ABC):
+    """Runs of a program that go on from one another."""
+
+    @abstractmethod
+    def run(self, values: Mapping[str, Any], state: State) -> tuple[list[np.ndarray], State] | None:
+        """(outputs that are no state, in order; new state); None unless `values` are arrays of
+        exactly the types of the other inputs.
+
+        The new state is valid until the second run after this one. state: all of it; nothing is
+        copied if it is the mapping that the last run returned. Raises `InputError` as
+        `Program.run` does, and then the state is unchanged.
+        """
 
 
 class _Written(ndarray):  # type: ignore[type-arg]
@@ -49,15 +54,26 @@ class _Written(ndarray):  # type: ignore[type-arg]
     from which another program of the network may go on; users get copies."""
 
 
-def owned(array: ndarray) -> ndarray:
+class ResidentArray(ABC):
+    """A value of the state that lies in another device's memory; `numpy.asarray` copies it."""
+
+    @abstractmethod
+    def owned(self) -> Any:
+        """As the function of this name, on the device."""
+
+
+def owned(array: Any) -> Any:
     """A value of the state that no further run changes: itself if it is written in place, of which
     whoever holds it decides."""
+    if isinstance(array, ResidentArray):
+        return array.owned()
     return array if type(array) is _Written else np.array(array)
 
 
-def writable(array: ndarray) -> ndarray:
-    """A buffer that may be written in place: `array` if it is one, or a copy of it."""
-    if type(array) is _Written:
+def writable(array: Any) -> Any:
+    """A buffer that may be written in place: `array` if it is one, or a copy of it. What lies on a
+    device is handed on: its program copies what it does not write in place."""
+    if type(array) is _Written or isinstance(array, ResidentArray):
         return array
     (buffer,) = _arrays([("", array.shape, array.dtype)]).values()
     if array.any():  # pages of zeros are not touched
@@ -65,7 +81,7 @@ def writable(array: ndarray) -> ndarray:
     return buffer.view(_Written)
 
 
-class StateBuffers:
+class StateBuffers(RunsWithState):
     """Two sets of state buffers, with which one caller at a time runs `program`.
 
     updates: state -> the output that is its new value, by the names of the program's inputs and
@@ -118,13 +134,7 @@ class StateBuffers:
         self._half_adopted: set[str] = set()
 
     def run(self, values: Mapping[str, Any], state: State) -> tuple[list[np.ndarray], State] | None:
-        """(outputs that are no state, in order; new state); None unless `values` are arrays of
-        exactly the types of the other inputs.
-
-        The new state is valid until the second run after this one. state: all of it; nothing is
-        copied if it is the mapping that the last run returned. Raises `InputError` as
-        `Program.run` does, and then the state is unchanged.
-        """
+        """As that of `RunsWithState`."""
         if len(values) != self._input_count:
             return None
         for name, shape, dtype, buffer in self._copied_inputs:
@@ -162,16 +172,14 @@ class StateBuffers:
 
     def _copied(self, state: State) -> int:
         """The first set, with the content of `state`; its buffers that are written in place become
-        this program's own."""
+        this program's own. Of other arrays there are new ones: those so far may be somebody else's
+        by now (`StatefulExecutable.exchange_state`)."""
         for name, array in self._sets[0].items():
             source = state[name]
-            if name in self._slots and isinstance(source, _Written):
-                if source is not array or name in self._half_adopted:
-                    self._adopt(name, source)
-            else:
-                if name in self._half_adopted:
-                    self._adopt(name, array)
+            if name not in self._slots:
                 array[...] = source
+            elif source is not array or name in self._half_adopted:
+                self._adopt(name, writable(source))
         return 0
 
     def _adopt(self, name: str, buffer: ndarray) -> None:

@@ -19,7 +19,7 @@ from verax.base.errors import InputError
 from verax.base.forks import renew_in_child
 from verax.base.printing import OneLine
 from verax.base.tensors import named_inputs
-from verax.runtime.state_buffers import owned, writable
+from verax.runtime.state_buffers import ResidentArray, owned, writable
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -84,7 +84,8 @@ class StatefulExecutable(OneLine, ABC):
         with self._run_lock:
             continued = self._run_in_place(inputs, self._state)
             if continued is None:
-                outputs, self._state = self._stepped(inputs, self._state)
+                on_host = {v: np.asarray(a) for v, a in self._state.items()}
+                outputs, self._state = self._stepped(inputs, on_host)
                 return outputs
             arrays, self._state = continued
         names = self._result_names
@@ -124,12 +125,15 @@ class StatefulExecutable(OneLine, ABC):
 
     def exchange_state(self, state: Arrays) -> dict[str, np.ndarray]:
         """Go on from `state` and give the state so far. Nothing that is written in place is copied:
-        buffers of the one belong to the executable now, those of the other to the caller.
+        buffers of the one belong to the executable now, those of the other to the caller. Those of
+        a program for a GPU stay in its memory; `numpy.asarray` copies one.
 
         state: what this method gave before, or arrays, which are copied; what it lacks has its
         initial value. Raises `InputError` when something does not fit.
         """
-        checked = self._checked_state(state)
+        resident = {v: a for v, a in state.items() if isinstance(a, ResidentArray)}
+        on_host = {v: a for v, a in state.items() if v not in resident}
+        checked = {**self._checked_state(on_host), **self._require_types(resident)}
         with self._run_lock:
             former = {v: owned(a) for v, a in self._state.items()}
             self._state = {v: writable(checked.get(v, a)) for v, a in self._initial.items()}
@@ -167,7 +171,10 @@ class StatefulExecutable(OneLine, ABC):
 
     def _checked_state(self, values: Arrays) -> Arrays:
         """`values` as arrays. Raises `InputError` for one that is no state, or of another type."""
-        arrays = as_arrays(values)
+        return self._require_types(as_arrays(values))
+
+    def _require_types(self, arrays: Arrays) -> Arrays:
+        """`arrays`. Raises as `_checked_state`."""
         for name, array in arrays.items():
             if name not in self._updates:
                 names = ", ".join(self._updates) or "nothing"

@@ -115,6 +115,7 @@ def test_families_with_a_mapping_of_their_own() -> None:
     assert {spec.__name__ for spec in own} == {
         *("AttentionSpec", "ConvSpec", "GemmSpec", "LoopSpec", "PackSpec", "PoolSpec"),
         *("ReduceSpec", "StrassenSpec", "WinogradInput", "WinogradOutput", "WinogradScales"),
+        *("BlockProductSpec", "RowsSpec", "TopSpec", "WidenSpec"),
     }
     assert all((spec, "") in EMITTERS for spec in own)
 

@@ -111,7 +111,8 @@ def _program(program: SavedExecutable, graph: bool) -> dict[str, Any]:
         is_real = image.target != EMULATED_GPU
         kind = "PTX" if is_real else "code of this machine's kind of processor"
         reason = "" if runs_here(image.target) else f"; not run here: {why_not(image.target)}"
-        output.print(Text(f"{kernels} kernels, as {kind} for {image.target}{reason}"))
+        machine_code = "".join(f", machine code for {c}" for c in program.gpu_machine_code)
+        output.print(Text(f"{kernels} kernels, as {kind} for {image.target}{machine_code}{reason}"))
     output.print(
         f"code {len(image.object_code) / 1e3:.1f} kB, weights {image.weight_bytes / 1e6:.2f} MB, "
         f"arena {image.arena_bytes / 1e6:.2f} MB"

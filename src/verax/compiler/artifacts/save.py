@@ -5,6 +5,7 @@ A .vx file is machine code, and as trustworthy as its sender: a signature says w
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Mapping
@@ -58,7 +59,8 @@ def save(
         notes["certificate"] = executable.certificate.to_json()
     if sizes is not None:
         notes["open_names"] = sorted(sizes)
-    save_binary(path, specialized.binary, notes, key)
+    code = specialized.program.code_to_save()
+    save_binary(path, dataclasses.replace(specialized.binary, object_code=code), notes, key)
 
 
 def read_recipe(source: Recipe | str | os.PathLike[str] | None) -> Recipe | None:

@@ -30,18 +30,19 @@ from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.program_binary import ProgramBinary, PythonStep, Signature
 from verax.runtime.signature import trusted_key
-from verax.runtime.state_buffers import state_buffers_of
 from verax.runtime.stateful import Arrays, StatefulExecutable
+from verax.runtime.stateful_runs import state_buffers_of
 from verax.runtime.vx import load_binary
 
 if TYPE_CHECKING:
     from verax.records.certificate import Certificate
     from verax.records.recipe import Recipe
-    from verax.runtime.gpu.calls import any_on_device, run_on_device
-    from verax.runtime.gpu.code import kernel_count
+    from verax.runtime.gpu.calls import DeviceInputs, any_on_device, run_on_device
+    from verax.runtime.gpu.code import capabilities, kernel_count
 else:
     any_on_device = deferred("verax.runtime.gpu.calls:any_on_device")
     run_on_device = deferred("verax.runtime.gpu.calls:run_on_device")
+    capabilities = deferred("verax.runtime.gpu.code:capabilities")
     kernel_count = deferred("verax.runtime.gpu.code:kernel_count")
 
 
@@ -192,6 +193,11 @@ class SavedExecutable(StatefulExecutable):
         return kernel_count(self.binary.object_code)
 
     @property
+    def gpu_machine_code(self) -> list[str]:
+        """Compute capabilities of the cards for which it has machine code, too."""
+        return [] if self.gpu_kernels is None else capabilities(self.binary.object_code)
+
+    @property
     def plan(self) -> tuple[str, ...]:
         return tuple(self.notes.get("plan", ()))
 
@@ -216,9 +222,9 @@ class SavedExecutable(StatefulExecutable):
             ) from refused
         return dict(zip(self._names, outputs))
 
-    def _program_for(self, inputs: Mapping[str, np.ndarray]) -> tuple[Program, SizedProgram | None]:
+    def _program_for(self, resident: DeviceInputs) -> tuple[Program, SizedProgram | None]:
         """What runs arrays of these types. Raises `InputError` for others."""
-        return self._program, self._checked(inputs)[1]
+        return self._program, self._checked(resident.typed())[1]
 
     def _checked(
         self, inputs: Mapping[str, np.ndarray]

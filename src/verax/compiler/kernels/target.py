@@ -47,12 +47,12 @@ class Target:
     """Where code runs.
 
     name: "avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2" or "neon". cpu, features: as LLVM
-    spells them. vector_bits: width of the widest register; registers: how many of those
-    there are. dots: whether it has VNNI, which adds up four products of bytes at a time. pairs:
-    whether it has AVX512_BF16, which adds two products of bfloat16. effort: of LLVM's code
-    generator, 0 to 3; it changes no bit. gpu: "cuda" for NVIDIA's, "emulated" for one whose threads
-    this processor runs, "" for none: `vector_bits` and `registers` are then those of one thread, in
-    which a logical vector is 16 scalars.
+    spells them. vector_bits: width of the widest register; registers: how many of those there are.
+    has_int8_dot: whether it has VNNI or dp4a, which adds up four products of bytes at a time.
+    has_bf16_dot: whether it has AVX512_BF16, which adds two products of bfloat16. effort: of LLVM's
+    code generator, 0 to 3; it changes no bit. gpu: "cuda" for NVIDIA's, "emulated" for one whose
+    threads this processor runs, "" for none: `vector_bits` and `registers` are then those of one
+    thread, in which a logical vector is 16 scalars.
     """
 
     name: str
@@ -109,14 +109,14 @@ class Target:
     @staticmethod
     def cuda(architecture: str) -> Target:
         """NVIDIA's GPUs of a compute capability, such as "sm_80", and later ones."""
-        return Target(architecture, architecture, "", 128, 32, gpu="cuda")
+        return Target(architecture, architecture, "", 128, 32, True, gpu="cuda")
 
     @staticmethod
     def emulated_gpu() -> Target:
         """A GPU whose threads run on this processor, with what all of its kind have."""
         host = Target.host()
         common = host if host.name == "neon" else Target.avx2()
-        return Target(EMULATED_GPU, common.cpu, common.features, 128, 32, gpu="emulated")
+        return Target(EMULATED_GPU, common.cpu, common.features, 128, 32, True, gpu="emulated")
 
     @staticmethod
     def named(name: str) -> Target:
@@ -166,8 +166,8 @@ class Target:
 
     @property
     def byte_products(self) -> str:
-        """How kernels multiply bytes by bytes: "dots" by VNNI, "pairs" by AVX2's instruction where
-        it is exact (`paired_bytes`), "" not at all."""
+        """How kernels multiply bytes by bytes: "dots" by VNNI or dp4a, "pairs" by AVX2's
+        instruction where it is exact (`paired_bytes`), "" not at all."""
         return "dots" if self.has_int8_dot else "pairs" if self.name == "avx2" else ""
 
     @property

@@ -21,11 +21,14 @@ from verax.base.arrays import IN_BITS, as_array
 from verax.base.errors import InputError
 from verax.base.tensors import is_exported, is_from, is_tensor
 from verax.runtime.gpu.device import Device
+from verax.runtime.gpu.spare import SpareMemory
 
 LEGACY_STREAM = 1
 """The driver's name of the stream that is nobody's, which PyTorch calls 0."""
 CUDA_TENSORS = "cuda"
 """The type of PyTorch's devices whose tensors lie on a card of NVIDIA."""
+ALIGNMENT = 4
+"""Bytes: arrays that begin elsewhere, as slices of bytes do, are copied on the device."""
 SMALLEST = 256
 """Bytes: an array of nothing has an address, too."""
 
@@ -50,6 +53,12 @@ class DeviceArray:
         self.device, self.address = device, address
         self.shape, self.dtype, self.owner = shape, dtype, owner
         self.stream = device.own_stream if stream is None else stream
+        self.spare: SpareMemory | None = None
+
+    def note_stream(self, stream: int) -> None:
+        """Work of that stream, too, may use it from now on."""
+        if self.spare is not None and stream != self.stream:
+            self.spare.is_shared = True
 
     @staticmethod
     def allocated(
@@ -60,6 +69,20 @@ class DeviceArray:
         address = device.allocate(max(nbytes, SMALLEST))
         array = DeviceArray(device, address, shape, dtype, stream=stream)
         weakref.finalize(array, device.free, address).atexit = False
+        return array
+
+    @staticmethod
+    def reusing(
+        device: Device, shape: tuple[int, ...], dtype: np.dtype, stream: int | None = None
+    ) -> DeviceArray:
+        """An array that holds anything, in memory that one before it may have had (`spare`)."""
+        stream = device.own_stream if stream is None else stream
+        memory = SpareMemory.acquire(
+            device, stream, max(math.prod(shape) * dtype.itemsize, SMALLEST)
+        )
+        array = DeviceArray(device, memory.address, shape, dtype, stream=stream)
+        array.spare = memory
+        weakref.finalize(array, memory.give_back).atexit = False
         return array
 
     @property
@@ -98,6 +121,7 @@ class DeviceArray:
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("only the memory on the device itself is exported, without a copy")
         user = LEGACY_STREAM if stream is None else stream
+        self.note_stream(user)
         if user != -1 and user != self.stream:
             self.device.order(self.stream, user)
         kind = self.__dlpack_device__()
@@ -136,8 +160,10 @@ def on_device(value: Any, device: Device, stream: int | None, name: str) -> Devi
     be used as it lies.
     """
     if isinstance(value, DeviceArray) and value.device is device:
-        if value.stream != (device.own_stream if stream is None else stream):
-            device.order(value.stream, device.own_stream if stream is None else stream)
+        user = device.own_stream if stream is None else stream
+        if value.stream != user:
+            value.note_stream(user)
+            device.order(value.stream, user)
         return value
     if not (is_exported(value) and lies_on_device(value)):
         array = np.asarray(as_array(value, f"input {name!r}"), order="C")
@@ -160,7 +186,18 @@ def on_device(value: Any, device: Device, stream: int | None, name: str) -> Devi
             place=f"input {name!r}",
             next_step="give an array of the host, or compile with target=cuda",
         )
-    return DeviceArray(device, memory.address, memory.shape, memory.dtype, memory.owner, stream)
+    used = DeviceArray(device, memory.address, memory.shape, memory.dtype, memory.owner, stream)
+    return used if memory.address % ALIGNMENT == 0 else _copied(used, stream)
+
+
+def _copied(array: DeviceArray, stream: int | None) -> DeviceArray:
+    """A copy in memory of its own: kernels read several elements at once, bytes by fours."""
+    device = array.device
+    copied = DeviceArray.allocated(device, array.shape, array.dtype, stream)
+    if array.nbytes:
+        with device.use(stream):
+            device.copy(copied.address, array.address, array.nbytes)
+    return copied
 
 
 def _memory_of(value: Any, stream: int, name: str) -> dlpack.DeviceMemory:
@@ -219,4 +256,4 @@ def output_array(
             if kind is not None and (dtype.isbuiltin == 1 or dtype.name in IN_BITS):
                 tensor = torch.empty(shape, dtype=kind, device=value.device)
                 return DeviceArray(device, tensor.data_ptr(), shape, dtype, tensor, stream)
-    return DeviceArray.allocated(device, shape, dtype, stream)
+    return DeviceArray.reusing(device, shape, dtype, stream)

@@ -35,6 +35,12 @@ class DeviceInputs:
             for name, array in self.arrays.items()
         }
 
+    def arrays_with(self, read: Collection[str]) -> Mapping[str, Any]:
+        """The arrays where they lie; those of `read` on the host."""
+        if not read:
+            return self.arrays
+        return {n: np.asarray(a) if n in read else a for n, a in self.arrays.items()}
+
     def on_host(self) -> dict[str, np.ndarray]:
         """Copies on the host."""
         return self.typed(self.arrays)
@@ -49,16 +55,15 @@ def run_on_device(
     inputs: Mapping[str, Any],
     target: str,
     card: int,
-    program_for: Callable[[Mapping[str, np.ndarray]], tuple[Program, SizedProgram | None]],
-    read: Collection[str] = (),
+    program_for: Callable[[DeviceInputs], tuple[Program, SizedProgram | None]],
 ) -> list[DeviceArray]:
     """Outputs on the device of a program for a GPU.
 
-    program_for: the program for arrays of such types, which it checks; read: names of those whose
-    content it reads, too. Raises `InputError` where inputs do not fit, and `DeviceError`.
+    program_for: the program for inputs of such types, which it checks. Raises `InputError` where
+    inputs do not fit, and `DeviceError`.
     """
     resident = _resident(inputs, target, card)
-    program, sized = program_for(resident.typed(read))
+    program, sized = program_for(resident)
     outputs: list[DeviceArray] = program.run_on_device(resident, sized)
     return outputs
 

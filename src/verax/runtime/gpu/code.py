@@ -2,7 +2,8 @@
 
 It takes the place of the object code of a program for a CPU: a zip archive that holds the digest of
 the binary that it belongs to, as object code does (`program_binary.contract`), launches as JSON,
-and the kernels: PTX as text, one module each, or for an emulated GPU one object file.
+and the kernels: PTX as text, one module each, or for an emulated GPU one object file. Behind them
+may be machine code that a driver made of kernels for cards of one compute capability each.
 """
 
 from __future__ import annotations
@@ -17,18 +18,20 @@ from verax.base.errors import CompileError
 from verax.runtime.gpu.launches import DeviceStep, as_json, from_json, launches
 
 CONTRACT_ENTRY, LAUNCHES_ENTRY, OBJECT_ENTRY = "contract", "launches.json", "kernels.o"
-PTX_SUFFIX = ".ptx"
+PTX_SUFFIX, CUBIN_SUFFIX = ".ptx", ".cubin"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclasses.dataclass(frozen=True)
 class GpuCode:
-    """segments: what each launches, by its name. ptx: by kernel. object_code: of the emulation."""
+    """segments: what each launches, by its name. ptx: by kernel. object_code: of the emulation.
+    machine_code: by compute capability, as "8.6", and kernel."""
 
     contract: bytes
     segments: Mapping[str, tuple[DeviceStep, ...]]
     ptx: Mapping[str, bytes]
     object_code: bytes = b""
+    machine_code: Mapping[str, Mapping[str, bytes]] = dataclasses.field(default_factory=dict)
 
 
 def packed(code: GpuCode) -> bytes:
@@ -39,6 +42,11 @@ def packed(code: GpuCode) -> bytes:
         LAUNCHES_ENTRY: json.dumps(described, separators=(",", ":")).encode(),
         **{name + PTX_SUFFIX: text for name, text in code.ptx.items()},
         **({OBJECT_ENTRY: code.object_code} if code.object_code else {}),
+        **{
+            f"{capability}/{name}{CUBIN_SUFFIX}": content
+            for capability, kernels in sorted(code.machine_code.items())
+            for name, content in kernels.items()
+        },
     }
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
@@ -64,10 +72,21 @@ def unpacked(data: bytes) -> GpuCode:
             next_step="compile the model again",
         ) from error
     ptx = {n.removesuffix(PTX_SUFFIX): c for n, c in entries.items() if n.endswith(PTX_SUFFIX)}
-    return GpuCode(contract, segments, ptx, entries.get(OBJECT_ENTRY, b""))
+    machine_code: dict[str, dict[str, bytes]] = {}
+    for name, content in entries.items():
+        capability, slash, kernel = name.partition("/")
+        if slash and kernel.endswith(CUBIN_SUFFIX):
+            kernels = machine_code.setdefault(capability, {})
+            kernels[kernel.removesuffix(CUBIN_SUFFIX)] = content
+    return GpuCode(contract, segments, ptx, entries.get(OBJECT_ENTRY, b""), machine_code)
 
 
 def kernel_count(data: bytes) -> int:
     """How many kernels the code in an archive launches. Raises as `unpacked`."""
     segments = unpacked(data).segments.values()
     return len({launch.kernel for steps in segments for launch in launches(steps)})
+
+
+def capabilities(data: bytes) -> list[str]:
+    """Of the cards for which there is machine code in an archive, too. Raises as `unpacked`."""
+    return sorted(unpacked(data).machine_code)

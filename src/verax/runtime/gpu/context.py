@@ -14,8 +14,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from verax.base.errors import DeviceError
+from verax.runtime.arguments import add_outputs
 from verax.runtime.counted_sizes import CountedStage
 from verax.runtime.execution_context import Clock, ExecutionContext
+from verax.runtime.gpu.arrays import DeviceArray
 from verax.runtime.gpu.device import Device, LaunchSequence, PreparedLaunch
 from verax.runtime.gpu.launches import (
     Address,
@@ -90,9 +92,7 @@ class GpuContext(ExecutionContext):
                 self._release(name)  # so that both need not find a place
             new = self._device.allocate(max(nbytes, SMALLEST_ALLOCATION))
             if old is not None and keeps:
-                content = np.empty(capacity, np.uint8)
-                self._device.read(content, old)
-                self._device.write(new, content)
+                self._device.copy(new, old, capacity)
                 self._release(name)
             self._memory[name], self._capacity[name] = new, nbytes
         return self._memory[name]
@@ -204,6 +204,43 @@ class GpuContext(ExecutionContext):
         """As that of `ExecutionContext`."""
         with self._on(None):
             return super().run_in_place(arrays, reused)
+
+    def run_resident(
+        self, arrays: Sequence[np.ndarray | DeviceArray], reused: Sequence[DeviceArray | None]
+    ) -> list[np.ndarray]:
+        """As `run_in_place`, where some inputs, and all outputs that are reused, lie on the device:
+        nothing of these is copied."""
+        new: list[np.ndarray] = []
+        add_outputs(new, [s for s, k in zip(self._output_specs, reused, strict=True) if k is None])
+        with self._on(None):
+            addresses = []
+            for slot, array in enumerate(arrays):
+                if isinstance(array, np.ndarray):
+                    addresses.append(self._allocate(f"io {slot}", array.nbytes))
+                    if array.nbytes:
+                        self._device.write(addresses[-1], array)
+                else:
+                    addresses.append(array.address)
+            remaining, read = iter(new), []
+            for slot, buffer in enumerate(reused, self._input_count):
+                if buffer is None:
+                    array = next(remaining)
+                    addresses.append(self._allocate(f"io {slot}", array.nbytes))
+                    read.append((array, addresses[-1]))
+                else:
+                    addresses.append(buffer.address)
+            self._in_flight = (arrays, reused)
+            self._bind_io(addresses)
+            argument = self._argument
+            collections.deque(map(operator.call, self._schedule, itertools.repeat(argument)), 0)
+            for array, address in read:
+                if array.nbytes:
+                    self._device.read(array, address)
+            if self._passed:
+                self._device.read(self.arena[: len(self._passed)], self._arena_address)
+            self._device.synchronize()
+            self._finish()
+        return new
 
     def _on(self, stream: int | None) -> AbstractContextManager[None]:
         """Inside, work goes to a stream, behind what was asked of another before."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import threading
 import weakref
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +27,7 @@ from verax.runtime.gpu.cubins import CubinCache, default_cubins
 from verax.runtime.gpu.device import LaunchSequence, PreparedLaunch
 from verax.runtime.gpu.launches import launches
 
+R = TypeVar("R")
 USUAL_SHARED = 48 << 10
 """Bytes of shared memory that a block may have without being asked for."""
 NON_BLOCKING, WITHOUT_TIMING = 1, 2
@@ -118,6 +121,13 @@ class CudaDevice:
         call("cuMemcpyDtoHAsync", target, address, nbytes, stream, during=self.name)
         call("cuStreamSynchronize", stream, during=self.name)
 
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        """See `Device.copy`."""
+        if (stream := self._current()) is None:
+            with self.use():
+                return self.copy(target, source, nbytes)
+        call("cuMemcpyDtoDAsync", target, source, nbytes, stream, during=self.name)
+
     def zero(self, address: int, nbytes: int) -> None:
         """Fill with zeros."""
         if (stream := self._current()) is None:
@@ -143,17 +153,47 @@ class CudaDevice:
                 f"the program has no code of the kernel {missing[0]}",
                 next_step="compile the model again",
             )
-        if not shared:
-            return {}
-        threads = min(MOST_COMPILERS, deciding().threads, len(shared))
-        with ThreadPoolExecutor(threads) as pool:
-            functions = pool.map(lambda n: self._function(n, code.ptx[n], shared[n]), shared)
-            return dict(zip(shared, functions))
+        own = code.machine_code.get(self._capability, {})
+        return self._in_threads(
+            shared, lambda n: self._function(n, code.ptx[n], shared[n], own.get(n))
+        )
 
-    def _function(self, name: str, ptx: bytes, shared: int) -> _KernelFunction:
+    def with_machine_code(self, code: GpuCode) -> GpuCode:
+        """As that of `Device`. Raises `DeviceError` where the driver refuses a kernel."""
+
+        def compiled(name: str) -> bytes:
+            with self.use():
+                return self._machine_code(name, code.ptx[name])
+
+        own = self._in_threads(code.ptx, compiled)
+        return dataclasses.replace(code, machine_code={**code.machine_code, self._capability: own})
+
+    @property
+    def _capability(self) -> str:
+        """The name of machine code for this card, which other capabilities may not run."""
+        return ".".join(map(str, self.card.capability))
+
+    def _in_threads(self, names: Iterable[str], make: Callable[[str], R]) -> dict[str, R]:
+        """What `make` gives for each kernel."""
+        names = list(names)
+        if not names:
+            return {}
+        with ThreadPoolExecutor(min(MOST_COMPILERS, deciding().threads, len(names))) as pool:
+            return dict(zip(names, pool.map(make, names)))
+
+    def _module(self, name: str, ptx: bytes, machine_code: bytes | None) -> Any:
+        """A kernel's module. machine_code: what came with it, of whatever driver."""
+        if machine_code is not None:
+            with contextlib.suppress(DeviceError):  # that is older than this driver takes, or newer
+                return call("cuModuleLoadData", machine_code, during=name)
+        return call("cuModuleLoadData", self._machine_code(name, ptx), during=name)
+
+    def _function(
+        self, name: str, ptx: bytes, shared: int, machine_code: bytes | None = None
+    ) -> _KernelFunction:
         """A kernel's function, ready to be launched with so much shared memory."""
         with self.use():
-            module = call("cuModuleLoadData", self._machine_code(name, ptx), during=name)
+            module = self._module(name, ptx, machine_code)
             handle = call("cuModuleGetFunction", module, name.encode())
             function = _KernelFunction(self, module, handle)
             if shared > USUAL_SHARED:

@@ -76,12 +76,18 @@ class Device(Protocol):
     def read(self, array: np.ndarray, address: int) -> None:
         """Copy from the device into a contiguous array, when all work before it is done."""
 
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        """Copy within the device, between two places that have no byte in common."""
+
     def zero(self, address: int, nbytes: int) -> None:
         """Fill with zeros."""
 
     def load(self, code: GpuCode) -> dict[str, Any]:
         """Handles of a program's kernels by name, for `PreparedLaunch`. Raises `CompileError`, or
         `DeviceError` where the driver refuses them."""
+
+    def with_machine_code(self, code: GpuCode) -> GpuCode:
+        """The code with this device's machine code of every kernel, where it keeps any."""
 
     def launch(self, sequence: LaunchSequence) -> None:
         """Run kernels, one after the other. A sequence that is launched again is the same one, but

@@ -43,7 +43,10 @@ def order_from_environment() -> int:
 
 
 class EmulatedDevice:
-    """See the module's docstring, and `Device`."""
+    """See the module's docstring, and `Device`.
+
+    bytes_written, bytes_read: what was copied from the host and to it so far, for tests.
+    """
 
     name = "a GPU emulated on this processor"
     index = 0
@@ -51,6 +54,7 @@ class EmulatedDevice:
 
     def __init__(self) -> None:
         self._memory: dict[int, np.ndarray | Fenced] = {}
+        self.bytes_written = self.bytes_read = 0
 
     def allocate(self, nbytes: int) -> int:
         order = order_from_environment()
@@ -69,10 +73,15 @@ class EmulatedDevice:
             memory.free()
 
     def write(self, address: int, array: np.ndarray) -> None:
+        self.bytes_written += array.nbytes
         ctypes.memmove(address, array.ctypes.data, array.nbytes)
 
     def read(self, array: np.ndarray, address: int) -> None:
+        self.bytes_read += array.nbytes
         ctypes.memmove(array.ctypes.data, address, array.nbytes)
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        ctypes.memmove(target, source, nbytes)
 
     def zero(self, address: int, nbytes: int) -> None:
         ctypes.memset(address, 0, nbytes)
@@ -81,6 +90,9 @@ class EmulatedDevice:
         library = load_object(code.object_code)
         names = {launch.kernel for steps in code.segments.values() for launch in launches(steps)}
         return {name: _Kernel(library, name) for name in names}
+
+    def with_machine_code(self, code: GpuCode) -> GpuCode:
+        return code
 
     def launch(self, sequence: LaunchSequence) -> None:
         order = order_from_environment() & ~FENCED

@@ -10,7 +10,7 @@ from verax.base.processor import require_runs_here
 from verax.runtime.execution_context import ExecutionContext
 from verax.runtime.gpu.arrays import DeviceArray, on_device, output_array
 from verax.runtime.gpu.calls import DeviceInputs
-from verax.runtime.gpu.code import unpacked
+from verax.runtime.gpu.code import packed, unpacked
 from verax.runtime.gpu.context import GpuContext, LoadedKernels
 from verax.runtime.gpu.devices import device_of
 from verax.runtime.open_sizes import SizedProgram
@@ -54,6 +54,12 @@ class GpuProgram(Program):
         arguments = (self.binary, self._weights, None, self._pools, call, threads)
         return GpuContext(loaded, *arguments)
 
+    def code_to_save(self) -> bytes:
+        """With machine code for this card."""
+        if not self.binary.object_code:
+            return b""
+        return packed(self.device.with_machine_code(unpacked(self.binary.object_code)))
+
     def poison(self, fill: int) -> None:
         """Fill every byte of the arenas that holds nothing between runs with `fill` (0 to 255)."""
         with self._lock:
@@ -76,14 +82,15 @@ class GpuProgram(Program):
             if sized is not None:
                 context.use(sized)
             assert isinstance(context, GpuContext), "a native program has code"
-            outputs = [
-                output_array(self.device, shape, dtype, stream, values)
-                for _, shape, dtype in context.output_specs
-            ]
-            addresses = [a.address for a in arrays], [a.address for a in outputs]
-            context.run_on_device(*addresses, stream)
+            with self.device.use(stream):
+                outputs = [
+                    output_array(self.device, shape, dtype, stream, values)
+                    for _, shape, dtype in context.output_specs
+                ]
+                addresses = [a.address for a in arrays], [a.address for a in outputs]
+                context.run_on_device(*addresses, stream)
+                if stream is None:
+                    self.device.synchronize()  # the caller may use the inputs' memory again
         finally:
             self.release(context)
-        if stream is None:
-            self.device.synchronize()  # the caller may use the inputs' memory again
         return outputs

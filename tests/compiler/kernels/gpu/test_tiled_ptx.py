@@ -20,15 +20,21 @@ from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.convolution.winograd import WinogradOutput
 from verax.compiler.kernels.convolution.winograd_scales import WinogradScales
 from verax.compiler.kernels.convolution.winograd_tiles import Tiling, WinogradInput
-from verax.compiler.kernels.dtypes import FLOAT32
-from verax.compiler.kernels.gpu.attention import head_schedule
+from verax.compiler.kernels.dtypes import FLOAT32, ContractionTypes
+from verax.compiler.kernels.gpu.attention import HeadSchedule, head_schedule
+from verax.compiler.kernels.gpu.block_scaled import block_schedule
 from verax.compiler.kernels.gpu.depthwise import strip_schedule
 from verax.compiler.kernels.gpu.grouped import FilterSchedule
+from verax.compiler.kernels.gpu.stored import rows_schedule
 from verax.compiler.kernels.gpu.tiles import TILES, TileSchedule
 from verax.compiler.kernels.layout import blocked_strides, planar_strides
 from verax.compiler.kernels.products.attention_spec import AttentionSpec, Shared
+from verax.compiler.kernels.products.block_scaled import BlockProductSpec
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix, PackSpec
+from verax.compiler.kernels.products.stored import RowsSpec, Stored
 from verax.compiler.kernels.products.strassen import StrassenSpec
+from verax.compiler.kernels.search.top import TopSpec
+from verax.compiler.kernels.sizes import entry
 from verax.compiler.kernels.target import Target
 
 TABLE = Path(__file__).with_name("registers.json")
@@ -71,12 +77,31 @@ def families() -> dict[str, tuple[Any, Any]]:
         3, 12, 128, 128, 64, 64, Matrix(64, 1, 12 * 128 * 64, 128 * 64),
         Matrix(768, 1, 128 * 768, 64), Shared(12, 1), Shared(12, 1), causal=True,
     )  # fmt: skip
+    open_keys = dataclasses.replace(heads, n=entry(0), m=entry(1), causal=False)
+    cached = dataclasses.replace(
+        heads, n=4, m=entry(1), rows_of=(Matrix(64, 1, 64 * 12 * 500, 64 * 500),) * 2, causal=False
+    )
     factor = GemmSpec(1, 90, 64, Matrix(64, 1), Matrix(90, 1), constant_b=False, types=FLOAT32)
+    bytes_, shorts = (
+        dataclasses.replace(conv, types=ContractionTypes(x, w, "int32", "int32"))
+        for x, w in (("uint8", "int8"), ("int16", "int16"))
+    )
+    target = Target.cuda("sm_80")
+    one_row = GemmSpec(1, 896, 896, Matrix(896, 1), Matrix(896, 1), types=FLOAT32)
+    few_bits = RowsSpec(one_row, Stored("uint4", 32, zeros=True))
+    blocks = BlockProductSpec(one_row, 32, 4, True)
     half = StrassenSpec(514, 768, 768)
     return {
         "depthwise": (deep, strip_schedule(deep)),
         "small groups": (small, FilterSchedule()),
         "attention": (heads, head_schedule(heads, Target.cuda("sm_80"))),
+        "attention of open keys": (open_keys, HeadSchedule(16)),
+        "attention of rows": (cached, HeadSchedule(4)),
+        "convolution of bytes": (bytes_, tile(128, 64)),
+        "convolution of 16 bits": (shorts, tile(128, 64)),
+        "TopK": (TopSpec((80,), 8400, 300, (8400,), (300,), 1, 1, True, "float32"), None),
+        "rows of 4 bits": (few_bits, rows_schedule(few_bits, target)),
+        "blocks of 4 bits": (blocks, block_schedule(blocks, target)),
         "packing": (PackSpec(factor, Matrix(1, 64)), tile(32, 32)),
         "Winograd's input": (source, None),
         "Winograd's output": (WinogradOutput(tiling, 96, y, source=source), None),
@@ -85,7 +110,13 @@ def families() -> dict[str, tuple[Any, Any]]:
     }
 
 
-@pytest.mark.parametrize("name", ["depthwise", "attention", "Winograd's output", "Strassen"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("depthwise", "attention", "attention of open keys", "attention of rows"),
+        *("Winograd's output", "Strassen"),
+    ],
+)
 def test_other_families_are_rounded_to_nearest(name: str) -> None:
     text = ptx(*families()[name])
     assert ".ftz" not in text and ".approx" not in text and "mad.f32" not in text

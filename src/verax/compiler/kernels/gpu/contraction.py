@@ -35,22 +35,21 @@ from verax.compiler.kernels.gpu.tiles import (
     pixels_of,
     tiles_of,
 )
+from verax.compiler.kernels.gpu.words import add_words, come_in_words, in_words
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import F32, I8, I32, Kernel, ModuleBuilder
 from verax.compiler.kernels.llvm.gpu import WARP, BlockBuilder, block_kernel
 from verax.compiler.kernels.sizes import Size
 from verax.compiler.kernels.target import LANES
 
-VECTOR = ir.VectorType(F32, CHUNK)
-
 
 def takes(spec: ConvSpec) -> bool:
-    """Whether `emit_tiled` makes the kernel: for sums of float32, of groups that begin at whole
-    blocks, of filters that are neighbors where they are written."""
+    """Whether `emit_tiled` makes the kernel: for sums of float32 or of integers of 8 and 16 bits,
+    of groups that begin at whole blocks, of filters that are neighbors where they are written."""
     factors = spec.types.x, spec.types.weights, spec.types.sum
     is_depthwise = spec.depthwise and spec.x.lane == 1
     return (
-        factors == ("float32",) * 3
+        (factors == ("float32",) * 3 or come_in_words(spec))
         and spec.aligned
         and not is_depthwise
         and not spec.paired
@@ -85,13 +84,14 @@ def emit_tiled(module: ModuleBuilder, spec: ConvSpec, schedule: TileSchedule) ->
     items: Size = 0
     weights: Size = 0
     for phase in phases:
-        one = PhaseTiles(f, spec, schedule, phase, items, weights)
+        one = PhaseTiles(f, in_words(spec), schedule, phase, items, weights)
         one.emit(alone=len(phases) == 1)
         items += one.items
         weights += one.weights
+    size, flops = 4 // spec.step, spec.flops
     outputs = spec.batch * math.prod(spec.output) * spec.filters
     inputs = spec.batch * spec.channels * math.prod(hi - lo for lo, hi in spec.input_extent())
-    return f.finish(items, spec.flops, 4 * (outputs + inputs + weights))
+    return f.finish(items, flops, 4 * (outputs + weights) + size * inputs)
 
 
 class PhaseTiles:
@@ -108,6 +108,7 @@ class PhaseTiles:
     ) -> None:
         self.f, self.n, self.spec, self.schedule = f, Index32(f), spec, schedule
         self.phase, self.first_item, self.first_weight = phase, first_item, first_weight
+        self.vector = ir.VectorType(F32 if spec.step == 1 else I32, CHUNK)
         self.tiles = tiles_of(spec, phase, schedule)
         self.items: Size = math.prod(self.tiles)
         self.terms = Terms(spec, phase, self.n)
@@ -297,8 +298,14 @@ class PhaseTiles:
                         # There and back, so that a factor is used again at once.
                         for j in range(groups) if i % 2 == 0 else reversed(range(groups)):
                             at = i * groups + j
-                            sums[at] = f.fma(value, weights[j], sums[at])
+                            sums[at] = self._added(value, weights[j], sums[at])
         return sums
+
+    def _added(self, x: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
+        """`total` and a term's products."""
+        if self.spec.step == 1:
+            return self.f.fma(x, weights, total)
+        return add_words(self.f, self.spec.step, x, weights, total)
 
     def _group(self, j: int, term: int) -> int:
         """Chunks from a thread's first filters to its `j`-th."""
@@ -312,4 +319,4 @@ class PhaseTiles:
 
     def _load(self, pointer: ir.Value, byte: int) -> ir.Value:
         address = self.f.b.gep(pointer, [ir.Constant(I32, byte)], I8)
-        return self.f.b.load(address, align=CHUNK_BYTES, typ=VECTOR)
+        return self.f.b.load(address, align=CHUNK_BYTES, typ=self.vector)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from verax.compiler.kernels.gpu import (
     attention,
+    block_scaled,
     loops,
     packing,
     pooling,
     products,
     reduce,
+    stored,
     strassen,
+    top,
     winograd,
 )
 
-FAMILIES = (attention, loops, packing, pooling, products, reduce, strassen, winograd)
+FAMILIES = (
+    *(attention, block_scaled, loops, packing, pooling, products, reduce, stored, strassen),
+    *(top, winograd),
+)

@@ -97,7 +97,8 @@ class Outputs:
         if spec.bias:
             bias = [self._of_channels(f.args[2], j, kind) for j in range(len(self.chunks))]
         else:
-            bias = [f.constant(0.0, kind, CHUNK)] * len(self.chunks)
+            zero = 0.0 if kind.startswith("float") else 0
+            bias = [f.constant(zero, kind, CHUNK)] * len(self.chunks)
         return bias * len(self.pixels)
 
     def finish(self, sums: Sequence[ir.Value]) -> None:

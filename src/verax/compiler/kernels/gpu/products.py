@@ -11,6 +11,7 @@ from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.gpu import depthwise, grouped
 from verax.compiler.kernels.gpu.contraction import emit_tiled, takes
 from verax.compiler.kernels.gpu.tiles import TILED, TileSchedule, tile_schedule
+from verax.compiler.kernels.gpu.words import in_words
 from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
 from verax.compiler.kernels.products import gemm
 from verax.compiler.kernels.products.gemm import GemmSpec
@@ -39,11 +40,13 @@ def _register(kind: type, dtypes: Sequence[str], as_convolution: Callable[[Any],
             return (depthwise.strip_schedule(conv),)
         if grouped.takes(conv):
             return (grouped.FilterSchedule(),)
-        return (tile_schedule(conv, target),) if takes(conv) else elsewhere.schedules(spec, target)
+        if not takes(conv):
+            return elsewhere.schedules(spec, target)
+        return (tile_schedule(in_words(conv), target),)
 
     def stages(spec: Any, target: Target) -> Sequence[Stage]:
         conv = as_convolution(spec)
-        return TILED.stages(conv, target) if takes(conv) else ()
+        return TILED.stages(in_words(conv), target) if takes(conv) else ()
 
     def admits(spec: Any, target: Target, schedule: Any) -> bool:
         conv = as_convolution(spec)

@@ -6,7 +6,7 @@ with the term, so that neither copies nor loads of a warp meet in one bank.
 
 A sum has its terms in the order of the packed weights: blocks of 16 channels, kernel positions,
 channels. Where the last stage has no term, x is +0 and the weight is -0: fma(+0, -0, s) is s,
-whatever s is.
+whatever s is. A term of integers is as many neighboring channels as fill 32 bits (`words`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from verax.compiler.kernels.gpu.index32 import Index32, Int
 from verax.compiler.kernels.gpu.tiles import TERMS, TileSchedule
 from verax.compiler.kernels.layout import Strides
 from verax.compiler.kernels.llvm import text as ir
-from verax.compiler.kernels.llvm.builder import F32, I8, I64, FunctionBuilder, Index
+from verax.compiler.kernels.llvm.builder import F32, I8, I32, I64, FunctionBuilder, Index
 from verax.compiler.kernels.llvm.gpu import BlockBuilder
 from verax.compiler.kernels.sizes import Size, ceil_div
 from verax.compiler.kernels.target import LANES
@@ -58,19 +58,27 @@ class Terms:
         self.channels = spec.group_channels
         self.count: Size = self.channels * self.taps
         self.steps: Size = ceil_div(self.count, TERMS)
-        self.full, self.remainder = divmod(self.channels, LANES)
+        self.lanes = LANES // spec.step  # terms of a block of channels
+        self.full, self.remainder = divmod(self.channels, self.lanes)
         self.group: Size = self.channels * spec.x.lane
-        if spec.x.block != spec.x.lane * LANES:
-            self.group = self.channels // LANES * spec.x.block if spec.groups > 1 else 0
+        if spec.x.block != spec.x.lane * self.lanes:
+            self.group = self.channels // self.lanes * spec.x.block if spec.groups > 1 else 0
         x = spec.x
         steps = [a * s for a, s in zip(phase.tap_step, x.space, strict=True)]
         self._strides: list[Size] = [x.block, x.lane, *steps]
         pixels = zip(phase.count, (a * s for a, s in zip(phase.step, x.space, strict=True)))
-        counts = (ceil_div(self.channels, LANES), LANES, *phase.tap_counts)
+        counts = (ceil_div(self.channels, self.lanes), self.lanes, *phase.tap_counts)
         groups = (spec.groups, self.group)
         self.is_short = is_short(
             [(spec.batch, x.batch), groups, *pixels, *zip(counts, self._strides, strict=True)]
         )
+
+    @property
+    def nothing(self) -> ir.Constant:
+        """Weights that change no sum where x is zero: -0 of floats."""
+        if self.spec.step > 1:
+            return ir.Constant(ir.VectorType(I32, CHUNK), None)
+        return ir.Constant(ir.VectorType(F32, CHUNK), [-0.0] * CHUNK)
 
     @property
     def in_sequence(self) -> bool:
@@ -78,21 +86,26 @@ class Terms:
         return self.taps == 1 or self.remainder == 0
 
     def of_step(self, step: Int, chunk: Int) -> Offset:
-        """Offset of the x of a chunk in a step of a whole block of channels."""
-        block, tap = self.n.divmod(step, self.taps)
-        return self._offset(block, self.n.mul(chunk, CHUNK), tap)
+        """Offset of the x of a chunk in a step of whole blocks of channels."""
+        n = self.n
+        if self.lanes < TERMS:  # a step has several blocks or kernel positions
+            step, chunk = n.divmod(n.add(n.mul(step, TERMS // CHUNK), chunk), self.lanes // CHUNK)
+            block, tap = n.divmod(step, self.taps)
+        else:
+            block, tap = n.divmod(step, self.taps)
+        return self._offset(block, n.mul(chunk, CHUNK), tap)
 
     def of_term(self, term: Int) -> Offset:
         """Offset of the x of a term."""
         n = self.n
         if self.taps == 1:
-            block, channel = n.divmod(term, LANES)
+            block, channel = n.divmod(term, self.lanes)
             return self._offset(block, channel, 0)
         full_block = self._in_full(term)
         if self.remainder == 0:
             return self._offset(*full_block)
         assert isinstance(self.full, int) and isinstance(self.remainder, int)
-        before = self.full * LANES * self.taps
+        before = self.full * self.lanes * self.taps
         tap, channel = n.divmod(n.sub(term, before), self.remainder)
         partial = self.full, channel, tap
         if not self.full:
@@ -102,7 +115,7 @@ class Terms:
         return self._offset(*(n.select(first, a, b) for a, b in candidates))
 
     def _in_full(self, term: Int) -> tuple[Int, Int, Int]:
-        step, channel = self.n.divmod(term, LANES)
+        step, channel = self.n.divmod(term, self.lanes)
         block, tap = self.n.divmod(step, self.taps)
         return block, channel, tap
 
@@ -238,7 +251,7 @@ class Staging:
             return
         assert isinstance(terms.full, int)
         before = terms.full * terms.taps
-        if not before:
+        if not before or terms.lanes < TERMS:
             self._copy_chunks_of_few(step, to)
             return
         with self.f.b.if_else(n.less(step, before)) as (full_block, last_block):
@@ -341,7 +354,7 @@ class Staging:
                 )
 
     def _copy_weight(self, term: Int, to: ir.Value, source: ir.Value, by_16: bool) -> None:
-        """A chunk of a term's weights; -0 where there is no such term."""
+        """A chunk of a term's weights; `Terms.nothing` where there is no such term."""
         n, f = self.n, self.f
         if not self.is_ragged:
             self._copy_chunk(to, source, CHUNK_BYTES, by_16)
@@ -350,8 +363,7 @@ class Staging:
             with yes:
                 self._copy_chunk(to, source, CHUNK_BYTES, by_16)
             with no:
-                nothing = ir.Constant(ir.VectorType(F32, CHUNK), [-0.0] * CHUNK)
-                f.b.store(nothing, to, align=CHUNK_BYTES)
+                f.b.store(self.terms.nothing, to, align=CHUNK_BYTES)
 
 
 def _is_wide(offset: Offset) -> bool:

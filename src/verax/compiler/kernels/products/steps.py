@@ -300,8 +300,8 @@ class _Quads:
         return self.f.splat(self.f.b.load(pointer, align=1, typ=I32))
 
     def add(self, value: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
-        if not self.target.has_int8_dot:
-            return self._plainly(value, weights, total)
+        if self.target.gpu or not self.target.has_int8_dot:
+            return add_quads(self.f, value, weights, total)
         bits = self.target.vector_bits
         register_lanes = bits // 32
         kind = ir.VectorType(I32, register_lanes)
@@ -318,18 +318,27 @@ class _Quads:
         all_lanes = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
         return self.f.b.shuffle_vector(results[0], results[1], all_lanes)
 
-    def _plainly(self, value: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
-        """What the instruction does, in ordinary ones: slow, and right on every machine."""
-        b, kind = self.f.b, ir.VectorType(I32, LANES)
-
-        def all_lanes(value: int) -> ir.Constant:
-            return ir.Constant(kind, [value] * LANES)
-
-        for bit in range(0, 32, 8):
-            x = b.and_(b.lshr(value, all_lanes(bit)), all_lanes(255))
-            w = b.ashr(b.shl(weights, all_lanes(24 - bit)), all_lanes(24))
-            total = b.add(total, b.mul(x, w))
-        return total
-
     def after(self, pointers: list[ir.Value], total: ir.Value) -> tuple[list[ir.Value], ir.Value]:
         return pointers, total
+
+
+def add_quads(f: FunctionBuilder, x: ir.Value, w: ir.Value, total: ir.Value) -> ir.Value:
+    """`total` and four products of unsigned bytes by signed ones, in every lane of vectors of
+    int32: by dp4a on NVIDIA's machines, else by ordinary instructions, which are right on all."""
+    b, kind = f.b, total.type
+    if f.module.target.gpu == "cuda":
+        dot = f.module.intrinsic("llvm.nvvm.idp4a.u.s", I32, [I32] * 3)
+        for i in range(kind.count):
+            lane = ir.Constant(I32, i)
+            operands = [b.extract_element(vector, lane) for vector in (x, w, total)]
+            total = b.insert_element(total, b.call(dot, operands), lane)
+        return total
+
+    def all_lanes(value: int) -> ir.Constant:
+        return ir.Constant(kind, [value] * kind.count)
+
+    for bit in range(0, 32, 8):
+        byte = b.and_(b.lshr(x, all_lanes(bit)), all_lanes(255))
+        weight = b.ashr(b.shl(w, all_lanes(24 - bit)), all_lanes(24))
+        total = b.add(total, b.mul(byte, weight))
+    return total

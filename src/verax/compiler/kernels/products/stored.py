@@ -151,7 +151,7 @@ def emit_rows(module: ModuleBuilder, spec: RowsSpec, schedule: ConvSchedule) -> 
 
     def panel(block: Index, factor: ir.Value, blocks: int) -> None:
         tile = _Tile(f, spec, block, blocks)
-        row_walk = _PanelWalk(f, spec.product, spec.stored, block, blocks, factor, f.args[2:])
+        row_walk = PanelWalk(f, spec.product, spec.stored, block, blocks, factor, f.args[2:])
         tile.finish(row_walk.over(tile.start(), tile.multiply))
 
     items = _each_panel(f, product, spec.stored, schedule, f.args[1], panel)
@@ -180,7 +180,7 @@ def emit_widen(module: ModuleBuilder, spec: WidenSpec, schedule: ConvSchedule) -
                 f.store(weight, f.at(panels, (k, blocks * LANES), j * LANES))
             return state
 
-        _PanelWalk(f, product, stored, block, blocks, factor, f.args[1:]).over([], keep)
+        PanelWalk(f, product, stored, block, blocks, factor, f.args[1:]).over([], keep)
 
     items = _each_panel(f, product, stored, schedule, f.args[0], panel)
     return f.finish(items, 0, 5 * static_size(product.packed_elements))
@@ -209,7 +209,7 @@ def _each_panel(
     return items
 
 
-class _PanelWalk:
+class PanelWalk:
     """The rows of one panel in turn, widened. tables: scales, zero points."""
 
     def __init__(
@@ -235,7 +235,7 @@ class _PanelWalk:
         f, group = self.f, self.stored.group or self.k
         full, remainder = divmod(group, UNROLL)
         with f.loop(self.k // group, carry=state) as groups:
-            shared, state = self._shared(groups.index), list(groups.values)
+            shared, state = self.shared(groups.index), list(groups.values)
             for first, count, size in ((0, full, UNROLL), (full * UNROLL, 1, remainder)):
                 if not count or not size:
                     continue
@@ -243,13 +243,13 @@ class _PanelWalk:
                     row = f.iadd(f.imul(groups.index, group), first)
                     row, sums = f.iadd(row, f.imul(trip.index, size)), list(trip.values)
                     for i in range(size):
-                        sums = step(f.iadd(row, i), self._weights(f.iadd(row, i), shared), sums)
+                        sums = step(f.iadd(row, i), self.weights(f.iadd(row, i), shared), sums)
                     trip.next(sums)
                 state = trip.results
             groups.next(state)
         return groups.results
 
-    def _shared(self, group: Index) -> list[list[ir.Value]]:
+    def shared(self, group: Index) -> list[list[ir.Value]]:
         """Scales and zero points of a group of rows, by block."""
         terms = (group, self.columns), (self.block, LANES)
         return [
@@ -257,7 +257,7 @@ class _PanelWalk:
             for table in self.tables
         ]
 
-    def _weights(self, row: Index, shared: list[list[ir.Value]]) -> list[ir.Value]:
+    def weights(self, row: Index, shared: list[list[ir.Value]]) -> list[ir.Value]:
         f, width, kind = self.f, self.stored.width, self.stored.element
         terms = [((row, self.blocks * width), j * width) for j in range(self.blocks)]
         pointers = [f.at(self.factor, *t, dtype=kind) for t in terms]
