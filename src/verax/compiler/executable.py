@@ -349,6 +349,7 @@ class Executable(StatefulExecutable):
             with contextlib.suppress(CountsNotServedError):
                 outputs = self._run_bound(inputs, another)
                 with self._lock:
+                    self._programs.served.clear()
                     self._open.prefer(another.specialized)
                     self._last = (key, another)
                 return outputs
@@ -388,6 +389,11 @@ class Executable(StatefulExecutable):
                 key = ()
             if key == last[0]:
                 return last[1]
+            with self._lock:
+                bound = self._programs.find(key)
+                if bound is not None:
+                    self._last = (key, bound)
+                    return bound
         sizes = bind_symbols(self.graph, inputs)
         return self._specialize(
             {v: inputs[v].shape for v in self.graph.inputs},
@@ -409,10 +415,8 @@ class Executable(StatefulExecutable):
     ) -> _Bound:
         key = self._key_of(shapes, values)
         with self._lock:
-            bound = self._programs.get(key)
-            if bound is not None:
-                self._programs.move_to_end(key)
-            else:
+            bound = self._programs.find(key)
+            if bound is None:
                 bound = self._bound_for(key, shapes, values, sizes or {})
                 bound.specialized.release_translation()
                 self.specializer.release(self.graph)
@@ -434,7 +438,7 @@ class Executable(StatefulExecutable):
         may_open = may_open and min(sizes.values(), default=1) >= 1
         served = self._open.serving(by_name) if may_open else None
         if served is not None:
-            return _Bound(*served)
+            return self._programs.remember(key, _Bound(*served))
         try:
             graph = self._at(shapes, values)
             look = may_open and not self._counts
@@ -442,7 +446,7 @@ class Executable(StatefulExecutable):
             if may_open and cached is None:
                 program = self._open.make(by_name)
                 if program is not None:
-                    return _Bound(*program)
+                    return self._programs.remember(key, _Bound(*program))
                 self._can_be_open = self._open.is_possible
             bound = _Bound(cached or self.specializer.specialize(graph, values))
         except GraphError as error:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from types import CodeType
+from typing import Any
 
 import numpy as np
 
@@ -133,6 +134,12 @@ class OpenSizes:
     # --- what follows from which sizes
 
     @cached_property
+    def found(self) -> dict[str, Any]:
+        """What was made of the expressions so far, by name: code of functions, lists of numbers.
+        Who has it from equal ones may put it here (`size_code`); it is believed."""
+        return {}
+
+    @cached_property
     def _counted_after(self) -> dict[int, int]:
         return {size.symbol: stage for stage, size in enumerate(self.counted, 1)}
 
@@ -152,11 +159,19 @@ class OpenSizes:
 
     def entries_of(self, stage: int) -> list[int]:
         """Numbers of the entries, among `entries`, that are known then and not before."""
-        return [i for i, text in enumerate(self.entries) if self.stage(text) == stage]
+        return self._of_stage(stage, "entries", self.entries)
 
     def buffers_of(self, stage: int) -> list[int]:
         """Numbers of the buffers whose sizes are known then and not before."""
-        return [i for i, b in enumerate(self.buffers) if self.stage(b.nbytes) == stage]
+        return self._of_stage(stage, "buffers", [b.nbytes for b in self.buffers])
+
+    def _of_stage(self, stage: int, name: str, texts: Sequence[str]) -> list[int]:
+        if not self.counted:
+            return [] if stage else list(range(len(texts)))
+        stages = self.found.get(f"stages of {name}")
+        if stages is None:
+            stages = self.found[f"stages of {name}"] = [self.stage(text) for text in texts]
+        return [i for i, one in enumerate(stages) if one == stage]
 
     @cached_property
     def _known_entries(self) -> list[int]:
@@ -188,53 +203,82 @@ class OpenSizes:
 
     @cached_property
     def _differences(self) -> Callable[..., tuple[int, ...]]:
-        return self.function([difference for difference, _ in self.conditions])
+        return self.function("differences", lambda: [d for d, _ in self.conditions])
 
     @cached_property
     def _bytes(self) -> Callable[..., tuple[int, ...]]:
-        return self.function([self.buffers[i].nbytes for i in self._known_buffers])
+        return self.function("bytes", self._known_bytes)
+
+    def _known_bytes(self) -> list[str]:
+        return [self.buffers[i].nbytes for i in self._known_buffers]
 
     @cached_property
     def _dims(self) -> Callable[..., tuple[int, ...]]:
+        return self.function("dims", self._known_dims)
+
+    def _known_dims(self) -> list[str]:
         shapes = (s for s in (*self.inputs, *self.outputs) if not self.stage(*s))
-        return self.function([d for s in shapes for d in s])
+        return [d for s in shapes for d in s]
 
     @cached_property
     def _values(self) -> Callable[..., tuple[int, ...]]:
-        return self.function([self.entries[i] for i in self.entries_of(0)], "offsets")
+        return self.function("values", self._known_values, "offsets")
+
+    def _known_values(self) -> list[str]:
+        return [self.entries[i] for i in self.entries_of(0)]
+
+    def make_functions(self) -> None:
+        """Make what follows from the inputs' sizes alone, which is made when it is used."""
+        _ = self._differences, self._bytes, self._dims, self._values
 
     def require_readable(self) -> None:
         """Raise `ValueError` naming the first expression that is none over these symbols, as
         `ir.dim` writes them, or that is needed before all its sizes are counted."""
-        _ = self._differences, self._bytes, self._dims, self._values
+        known = [*self._known_bytes(), *self._known_dims(), *self._known_values()]
+        for text in (*known, *(difference for difference, _ in self.conditions)):
+            self._as_code(text, len(self.symbols))
         conditions = (e for d, _, elements in self.count_conditions for e in (d, elements or "1"))
         sizes = [*(b.nbytes for b in self.buffers), *(d for shape in self.outputs for d in shape)]
-        self.function([*sizes, *conditions, *(c.limit for c in self.counted)], counted=True)
-        self.function(self.entries, "offsets", counted=True)
+        for text in (*sizes, *conditions, *(c.limit for c in self.counted), *self.entries):
+            self._as_code(text, self.size_count)
         for stage, counted in enumerate(self.counted):
             if self.stage(counted.limit) > stage:
                 raise ValueError(f"{counted.limit[:80]!a} is no limit of count {stage}")
 
     def function(
-        self, expressions: Sequence[str], *first: str, counted: bool = False
+        self,
+        name: str,
+        expressions: Callable[[], Sequence[str]],
+        *first: str,
+        counted: bool = False,
     ) -> Callable[..., tuple[int, ...]]:
         """Of the sizes (`counted`: of those that data decide, too), and what is named `first`: the
-        values of `expressions`."""
-        count = self.size_count if counted else len(self.symbols)
-        names = ", ".join([*first, *(f"d{i}" for i in range(count))])
-        terms = "".join(f"{self._as_code(e, count)}, " for e in expressions)
-        code = _compiled(f"lambda {names}: ({terms})")
+        values of `expressions`. name: of the function, under which its code is `found`."""
+        code = self.found.get(name)
+        if code is None:
+            count = self.size_count if counted else len(self.symbols)
+            names = ", ".join([*first, *(f"d{i}" for i in range(count))])
+            terms = "".join(f"{self._as_code(e, count)}, " for e in expressions())
+            code = self.found[name] = _compiled(f"lambda {names}: ({terms})")
         return eval(code, {"__builtins__": {}, "max": max, "ceildiv": _ceildiv})  # type: ignore[no-any-return]
+
+    @cached_property
+    def _readable(self) -> set[tuple[str, int]]:
+        """Expressions that were looked at, and over how many sizes."""
+        return set()
 
     def _as_code(self, expression: str, size_count: int) -> str:
         """An expression over so many sizes as Python code that is nothing else."""
         offset = OFFSET.fullmatch(expression)
         if offset is not None and int(offset[1]) < len(self.buffers):
             return f"offsets[{offset[1]}]"
+        if (expression, size_count) in self._readable:
+            return expression
         foreign = "".join(TOKENS.findall(expression)) != expression or "**" in expression
         if foreign or any(int(n) >= size_count for n in SYMBOL.findall(expression)):
             raise ValueError(f"{expression[:80]!a} is no expression over {size_count} sizes")
         _compiled(expression)  # alone, so that no two of them make one
+        self._readable.add((expression, size_count))
         return expression
 
 

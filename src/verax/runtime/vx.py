@@ -36,11 +36,13 @@ from verax.base.errors import ModelError
 from verax.base.files import atomic_write
 from verax.base.reading import mapped_bytes, mapped_file, private_bytes
 from verax.base.unchanged import Identity, file_identity
-from verax.runtime.header import BlockRecord, HeaderError, Section, read_header
+from verax.runtime.header import BlockRecord, Section, read_header
+from verax.runtime.header_values import HeaderError
 from verax.runtime.open_sizes import OpenSizes
 from verax.runtime.program_binary import PAGE, ProgramBinary, contract, described, initial_bytes
 from verax.runtime.signature import SIZE as SIGNATURE_SIZE
 from verax.runtime.signature import SigningKey, TrustedKey, is_signature, signature, verify
+from verax.runtime.size_code import record_of
 from verax.runtime.soundness import check_binary
 from verax.runtime.weight_blocks import ALIGNMENT, WEIGHTS, WeightBlock, room_for
 
@@ -82,7 +84,11 @@ def save_binary(
         size, digest = sections[name].nbytes, hashlib.sha256(sections[name]).hexdigest()
         table[name] = {"offset": end, "size": size, "sha256": digest}
         end += _pages(size)
-    apart = {"entry": entry, "keys": [block.key for block in binary.blocks]} if entry else {}
+    apart: dict[str, Any] = {}
+    if entry:
+        apart = {"entry": entry, "keys": [block.key for block in binary.blocks]}
+        if binary.open_sizes is not None:
+            apart["size_code"] = record_of(binary.open_sizes)
     header = json.dumps(
         {"sections": table, "image": described(binary), "notes": notes, **apart},
         separators=(",", ":"),
@@ -221,9 +227,7 @@ def load_binary(
     if trust is not None:  # before any more of the file is looked at
         verify(trust, covered, data[-SIGNATURE_SIZE:], location)
     try:
-        header = read_header(text, SECTIONS)
-        if entry and header.entry != entry:
-            raise HeaderError("it is another entry of the cache")
+        header = read_header(text, SECTIONS, entry)
         open_sizes: OpenSizes | None = header.fields["open_sizes"]
         if sizes is not None and open_sizes is not None:
             if len(open_sizes.symbols) != len(sizes):
@@ -244,9 +248,15 @@ def load_binary(
         check_binary(binary)
     except HeaderError as error:
         raise _damaged(location, str(error)) from error
-    if code and contract(binary, bytes.fromhex(header.sections["weights"].sha256)) not in code:
+    # An entry was written whole by who compiled its code, or its name and checksum would not hold.
+    if code and not entry and not _belongs(code, binary, header.sections["weights"].sha256):
         raise _damaged(location, "its code was compiled for another header or other weights")
     return binary, header.notes
+
+
+def _belongs(code: bytes, binary: ProgramBinary, weights: str) -> bool:
+    """Whether code was compiled for this binary, whose own weights have that SHA-256."""
+    return contract(binary, bytes.fromhex(weights)) in code
 
 
 def _sections(
@@ -327,7 +337,7 @@ def _aligned(array: np.ndarray) -> np.ndarray:
 
 
 def _must_be_zero(gap: memoryview) -> None:
-    if any(gap):
+    if gap.tobytes().strip(b"\0"):
         raise HeaderError("there is something between its sections")
 
 
