@@ -24,8 +24,7 @@ import json
 import os
 import stat
 import struct
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -146,9 +145,11 @@ def load_blocks(
     """
     loaded = [WEIGHTS.find(digest=record.sha256) for record in records]
     missing = [record for record, block in zip(records, loaded) if block is None]
-    mapping = partial(_mapped_block, folder, intact)
-    blocks = _side_by_side(mapping, missing, sum(r.size for r in missing))
-    mapped = dict(zip((record.sha256 for record in missing), blocks))
+    files = [_MappedBlock(folder, record) for record in missing]
+    changed = [file for file in files if not file.is_in(intact)]
+    _side_by_side(_MappedBlock.require_intact, changed, sum(file.size for file in changed))
+    intact.update({file.digest: file.identity for file in files})
+    mapped = {file.digest: WeightBlock(file.array, file.digest) for file in files}
     return [
         WEIGHTS.add(block or mapped[record.sha256], key)
         for record, block, key in zip(records, loaded, keys, strict=True)
@@ -165,18 +166,26 @@ def _side_by_side(check: Callable[[S], R], items: Sequence[S], nbytes: int) -> l
         return list(pool.map(check, items))
 
 
-def _mapped_block(
-    folder: str | os.PathLike[str], intact: dict[str, Identity], record: BlockRecord
-) -> WeightBlock:
-    path, digest = os.path.join(folder, record.sha256 + BLOCK), record.sha256
-    data, identity = mapped_file(path, error=ModelError)
-    is_intact = identity != () and intact.get(digest) == identity
-    if len(data) != record.size or not (is_intact or hashlib.sha256(data).hexdigest() == digest):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # or it would be taken for the block by who writes one
-        raise _damaged(path, "a block of its weights does not match its checksum")
-    intact[digest] = identity
-    return WeightBlock(np.frombuffer(data, np.uint8), digest)
+class _MappedBlock:
+    """The file of a block, mapped."""
+
+    def __init__(self, folder: str | os.PathLike[str], record: BlockRecord) -> None:
+        self.path, self.digest = os.path.join(folder, record.sha256 + BLOCK), record.sha256
+        data, self.identity = mapped_file(self.path, error=ModelError)
+        self.size, self.array = record.size, np.frombuffer(data, np.uint8)
+
+    def is_in(self, intact: Mapping[str, Identity]) -> bool:
+        """Whether it is the file that was intact."""
+        is_same = self.identity != () and intact.get(self.digest) == self.identity
+        return is_same and self.array.nbytes == self.size
+
+    def require_intact(self) -> None:
+        """Raise `ModelError` unless it has the content that it is named by."""
+        is_long = self.array.nbytes == self.size
+        if not is_long or hashlib.sha256(self.array.data).hexdigest() != self.digest:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path)  # or it would be taken for the block by who writes one
+            raise _damaged(self.path, "a block of its weights does not match its checksum")
 
 
 class NotServedError(Exception):

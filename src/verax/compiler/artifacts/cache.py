@@ -135,6 +135,7 @@ class ProgramCache:
         _touch(path)
         if intact != recorded:
             self._keep_intact(key, intact)
+        _seen_intact.update(intact)
         return loaded
 
     def keep_program(self, key: str, binary: ProgramBinary, notes: dict[str, Any]) -> None:
@@ -143,7 +144,9 @@ class ProgramCache:
 
         def write() -> None:
             for block in binary.blocks:
-                intact[block.digest] = save_block(self.folder, block)
+                written = save_block(self.folder, block)
+                intact[block.digest] = written or _seen_intact.get(block.digest, ())
+            _seen_intact.update(intact)
             save_binary(path, binary, notes, durable=False, entry=key)
 
         intact: dict[str, Identity] = {}
@@ -293,6 +296,8 @@ class ProgramCache:
 
 
 _warned: set[Path] = set()
+_seen_intact: dict[str, Identity] = {}
+"""By digest, the file of a block that this process wrote or found intact: entries share them."""
 
 
 def default_cache() -> ProgramCache | None:
