@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import InputError
-from verax.ir.assumptions import RELATIONS
 
 ALIGNMENT = 64
 """Of buffers in the arena, which lie as far apart."""
@@ -96,13 +95,7 @@ class OpenSizes:
 
     def serves(self, sizes: Sequence[int]) -> bool:
         """Whether the program computes the network for these sizes of its symbols."""
-        if any(n < 1 for n in sizes):
-            return False
-        differences = self._differences(*sizes)
-        return all(
-            RELATIONS[relation](difference)
-            for difference, (_, relation) in zip(differences, self.conditions, strict=True)
-        )
+        return min(sizes, default=1) >= 1 and self._holds(*sizes)
 
     def at(self, sizes: Sequence[int]) -> SizedProgram:
         """The program for these sizes."""
@@ -184,26 +177,44 @@ class OpenSizes:
     def _placed(self, nbytes: Sequence[int]) -> tuple[dict[int, int], int, int]:
         """Offsets of the buffers of known size; the end of the arena, and of what is kept in it."""
         offsets: dict[int, int] = {}
-        ends: dict[int, int] = {}
+        taken: dict[int, tuple[int, int]] = {}
         end = kept_end = self.start
-        for index, size in zip(self._known_buffers, nbytes, strict=True):
-            buffer = self.buffers[index]
+        for (index, conflicts, keeps_zeros), size in zip(self._to_place, nbytes, strict=True):
             room = room_of(size)
             at = kept_end
-            earlier = [(offsets[i], ends[i]) for i in buffer.conflicts if i in offsets]
-            for begin, stop in sorted(earlier):
+            for begin, stop in sorted([taken[i] for i in conflicts]):
                 if begin - at >= room:
                     break
-                at = max(at, stop)
-            offsets[index] = at
-            ends[index] = at + room
-            end = max(end, at + room)
-            kept_end = at + room if buffer.keeps_zeros else kept_end
+                if stop > at:
+                    at = stop
+            offsets[index], stop = at, at + room
+            taken[index] = at, stop
+            if stop > end:
+                end = stop
+            if keeps_zeros:
+                kept_end = stop
         return offsets, end, kept_end
 
     @cached_property
-    def _differences(self) -> Callable[..., tuple[int, ...]]:
-        return self.function("differences", lambda: [d for d, _ in self.conditions])
+    def _to_place(self) -> list[tuple[int, list[int], bool]]:
+        """Buffers of known size: their numbers, those of such that live when they do, and whether
+        they keep zeros."""
+        known = set(self._known_buffers)
+        return [
+            (i, [c for c in self.buffers[i].conflicts if c in known], self.buffers[i].keeps_zeros)
+            for i in self._known_buffers
+        ]
+
+    @cached_property
+    def _holds(self) -> Callable[..., bool]:
+        """Of the sizes: whether all conditions hold."""
+        holds: Callable[..., bool] = self._made("holds", self._conditions_hold)
+        return holds
+
+    def _conditions_hold(self) -> str:
+        count = len(self.symbols)
+        terms = (f"({self._as_code(d, count)}) {relation} 0" for d, relation in self.conditions)
+        return self._lambda(count, " and ".join(terms) or "True")
 
     @cached_property
     def _bytes(self) -> Callable[..., tuple[int, ...]]:
@@ -229,7 +240,7 @@ class OpenSizes:
 
     def make_functions(self) -> None:
         """Make what follows from the inputs' sizes alone, which is made when it is used."""
-        _ = self._differences, self._bytes, self._dims, self._values
+        _ = self._holds, self._bytes, self._dims, self._values
 
     def require_readable(self) -> None:
         """Raise `ValueError` naming the first expression that is none over these symbols, as
@@ -254,13 +265,25 @@ class OpenSizes:
     ) -> Callable[..., tuple[int, ...]]:
         """Of the sizes (`counted`: of those that data decide, too), and what is named `first`: the
         values of `expressions`. name: of the function, under which its code is `found`."""
+        count = self.size_count if counted else len(self.symbols)
+
+        def text() -> str:
+            terms = "".join(f"{self._as_code(e, count)}, " for e in expressions())
+            return self._lambda(count, f"({terms})", *first)
+
+        function: Callable[..., tuple[int, ...]] = self._made(name, text)
+        return function
+
+    def _lambda(self, count: int, value: str, *first: str) -> str:
+        names = ", ".join([*first, *(f"d{i}" for i in range(count))])
+        return f"lambda {names}: {value}"
+
+    def _made(self, name: str, text: Callable[[], str]) -> Any:
+        """The function of that text, or of the code that was found under its name."""
         code = self.found.get(name)
         if code is None:
-            count = self.size_count if counted else len(self.symbols)
-            names = ", ".join([*first, *(f"d{i}" for i in range(count))])
-            terms = "".join(f"{self._as_code(e, count)}, " for e in expressions())
-            code = self.found[name] = _compiled(f"lambda {names}: ({terms})")
-        return eval(code, {"__builtins__": {}, "max": max, "ceildiv": _ceildiv})  # type: ignore[no-any-return]
+            code = self.found[name] = _compiled(text())
+        return eval(code, {"__builtins__": {}, "max": max, "ceildiv": _ceildiv})
 
     @cached_property
     def _readable(self) -> set[tuple[str, int]]:
