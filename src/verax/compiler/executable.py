@@ -29,6 +29,7 @@ from verax.compiler.hot_sizes import HotSizes
 from verax.compiler.open_inputs import (
     has_counted_sizes,
     leaves_symbols_open,
+    naming_sizes,
     shape_defining_inputs,
 )
 from verax.compiler.open_programs import OpenPrograms
@@ -383,17 +384,15 @@ class Executable(StatefulExecutable):
     def _lookup(self, inputs: Mapping[str, np.ndarray]) -> _Bound:
         last = self._last
         if last is not None and len(inputs) == len(self.graph.inputs):
-            try:
+            with contextlib.suppress(KeyError, AttributeError):
                 key = self._key(inputs)
-            except (KeyError, AttributeError):
-                key = ()
-            if key == last[0]:
-                return last[1]
-            with self._lock:
-                bound = self._programs.find(key)
-                if bound is not None:
-                    self._last = (key, bound)
-                    return bound
+                if key == last[0]:
+                    return last[1]
+                with self._lock:
+                    bound = self._programs.find(key)
+                    if bound is not None:
+                        self._last = (key, bound)
+                        return bound
         sizes = bind_symbols(self.graph, inputs)
         return self._specialize(
             {v: inputs[v].shape for v in self.graph.inputs},
@@ -450,7 +449,7 @@ class Executable(StatefulExecutable):
                 self._can_be_open = self._open.is_possible
             bound = _Bound(cached or self.specializer.specialize(graph, values))
         except GraphError as error:
-            raise _of_sizes(error, by_name) from error
+            raise naming_sizes(error, by_name) from error
         self._programs.hold(key, bound)
         return bound
 
@@ -492,13 +491,3 @@ class Executable(StatefulExecutable):
         """The network with these shapes."""
         types = {v: TensorType(self.graph.types[v].dtype, s) for v, s in shapes.items()}
         return reinferred(self.graph, types, values)
-
-
-def _of_sizes(error: GraphError, sizes: Mapping[str, int]) -> GraphError:
-    """The error of a node that inputs of these sizes do not fit, saying which they are."""
-    if not sizes:
-        return error
-    listed = ", ".join(f"{name} = {size}" for name, size in sizes.items())
-    stated = f"the inputs' sizes are {listed}"
-    steps = (error.next_step, stated) if error.next_step else (stated,)
-    return type(error)(error.cause, place=error.place or "", next_step="; ".join(steps))

@@ -127,7 +127,7 @@ class OpenSizes:
     # --- what follows from which sizes
 
     @cached_property
-    def found(self) -> dict[str, Any]:
+    def derived(self) -> dict[str, Any]:
         """What was made of the expressions so far, by name: code of functions, lists of numbers.
         Who has it from equal ones may put it here (`size_code`); it is believed."""
         return {}
@@ -161,9 +161,9 @@ class OpenSizes:
     def _of_stage(self, stage: int, name: str, texts: Sequence[str]) -> list[int]:
         if not self.counted:
             return [] if stage else list(range(len(texts)))
-        stages = self.found.get(f"stages of {name}")
+        stages = self.derived.get(f"stages of {name}")
         if stages is None:
-            stages = self.found[f"stages of {name}"] = [self.stage(text) for text in texts]
+            stages = self.derived[f"stages of {name}"] = [self.stage(text) for text in texts]
         return [i for i, one in enumerate(stages) if one == stage]
 
     @cached_property
@@ -177,18 +177,18 @@ class OpenSizes:
     def _placed(self, nbytes: Sequence[int]) -> tuple[dict[int, int], int, int]:
         """Offsets of the buffers of known size; the end of the arena, and of what is kept in it."""
         offsets: dict[int, int] = {}
-        taken: dict[int, tuple[int, int]] = {}
+        extents: dict[int, tuple[int, int]] = {}
         end = kept_end = self.start
         for (index, conflicts, keeps_zeros), size in zip(self._to_place, nbytes, strict=True):
             room = room_of(size)
             at = kept_end
-            for begin, stop in sorted([taken[i] for i in conflicts]):
+            for begin, stop in sorted([extents[i] for i in conflicts]):
                 if begin - at >= room:
                     break
                 if stop > at:
                     at = stop
             offsets[index], stop = at, at + room
-            taken[index] = at, stop
+            extents[index] = at, stop
             if stop > end:
                 end = stop
             if keeps_zeros:
@@ -199,16 +199,16 @@ class OpenSizes:
     def _to_place(self) -> list[tuple[int, list[int], bool]]:
         """Buffers of known size: their numbers, those of such that live when they do, and whether
         they keep zeros."""
-        known = set(self._known_buffers)
+        numbers, buffers = set(self._known_buffers), self.buffers
         return [
-            (i, [c for c in self.buffers[i].conflicts if c in known], self.buffers[i].keeps_zeros)
+            (i, [c for c in buffers[i].conflicts if c in numbers], buffers[i].keeps_zeros)
             for i in self._known_buffers
         ]
 
     @cached_property
     def _holds(self) -> Callable[..., bool]:
         """Of the sizes: whether all conditions hold."""
-        holds: Callable[..., bool] = self._made("holds", self._conditions_hold)
+        holds: Callable[..., bool] = self._compiled_function("holds", self._conditions_hold)
         return holds
 
     def _conditions_hold(self) -> str:
@@ -245,8 +245,8 @@ class OpenSizes:
     def require_readable(self) -> None:
         """Raise `ValueError` naming the first expression that is none over these symbols, as
         `ir.dim` writes them, or that is needed before all its sizes are counted."""
-        known = [*self._known_bytes(), *self._known_dims(), *self._known_values()]
-        for text in (*known, *(difference for difference, _ in self.conditions)):
+        of_inputs = [*self._known_bytes(), *self._known_dims(), *self._known_values()]
+        for text in (*of_inputs, *(difference for difference, _ in self.conditions)):
             self._as_code(text, len(self.symbols))
         conditions = (e for d, _, elements in self.count_conditions for e in (d, elements or "1"))
         sizes = [*(b.nbytes for b in self.buffers), *(d for shape in self.outputs for d in shape)]
@@ -264,25 +264,25 @@ class OpenSizes:
         counted: bool = False,
     ) -> Callable[..., tuple[int, ...]]:
         """Of the sizes (`counted`: of those that data decide, too), and what is named `first`: the
-        values of `expressions`. name: of the function, under which its code is `found`."""
+        values of `expressions`. name: of the function, under which its code is in `derived`."""
         count = self.size_count if counted else len(self.symbols)
 
         def text() -> str:
             terms = "".join(f"{self._as_code(e, count)}, " for e in expressions())
             return self._lambda(count, f"({terms})", *first)
 
-        function: Callable[..., tuple[int, ...]] = self._made(name, text)
+        function: Callable[..., tuple[int, ...]] = self._compiled_function(name, text)
         return function
 
     def _lambda(self, count: int, value: str, *first: str) -> str:
         names = ", ".join([*first, *(f"d{i}" for i in range(count))])
         return f"lambda {names}: {value}"
 
-    def _made(self, name: str, text: Callable[[], str]) -> Any:
+    def _compiled_function(self, name: str, text: Callable[[], str]) -> Any:
         """The function of that text, or of the code that was found under its name."""
-        code = self.found.get(name)
+        code = self.derived.get(name)
         if code is None:
-            code = self.found[name] = _compiled(text())
+            code = self.derived[name] = _compiled(text())
         return eval(code, {"__builtins__": {}, "max": max, "ceildiv": _ceildiv})
 
     @cached_property

@@ -24,11 +24,11 @@ def record_of(open_sizes: OpenSizes) -> dict[str, str]:
     open_sizes.make_functions()
     for stage in range(1, len(open_sizes.counted) + 1):
         CountedStage(open_sizes, stage).make_functions()
-    code = binascii.b2a_base64(marshal.dumps(open_sizes.found), newline=False)
+    code = binascii.b2a_base64(marshal.dumps(open_sizes.derived), newline=False)
     return {"python": PYTHON, "code": code.decode()}
 
 
 def use_record(open_sizes: OpenSizes, record: Mapping[str, str]) -> None:
     """Give sizes the code that `record_of` gave for equal ones, if it is this Python's."""
     if record["python"] == PYTHON:
-        open_sizes.found.update(marshal.loads(binascii.a2b_base64(record["code"])))
+        open_sizes.derived.update(marshal.loads(binascii.a2b_base64(record["code"])))

@@ -338,10 +338,10 @@ def build_digest() -> str:
     versions += [f"{package.__name__} {package.__version__}" for package in packages]
     files = _source_files(str(ROOT))
     latest = max((max(identity[-2:], default=0) for _, identity in files), default=0)
-    settled = all(identity for _, identity in files) and is_settled((latest,))
+    is_old = all(identity for _, identity in files) and is_settled((latest,))
     cache = None
     with contextlib.suppress(UsageError):  # whoever uses the cache is told
-        cache = default_cache() if settled else None
+        cache = default_cache() if is_old else None
     name = hashlib.sha256(json.dumps(["source", versions, files]).encode()).hexdigest()
     recorded = None if cache is None else cache.text(name, RECORD)
     if recorded is not None:
