@@ -81,7 +81,8 @@ def _own_open_sizes(fields: dict[str, Any], code: Mapping[str, str]) -> OpenSize
     fields["counted"] = [CountedSize(**counted) for counted in fields["counted"]]
     for name in ("conditions", "count_conditions", "inputs", "outputs"):
         fields[name] = map(tuple, fields[name])
-    sizes = OpenSizes(**{n: tuple(v) if not isinstance(v, int) else v for n, v in fields.items()})
+    values: dict[str, Any] = {n: v if isinstance(v, int) else tuple(v) for n, v in fields.items()}
+    sizes = OpenSizes(**values)
     try:
         use_record(sizes, code)
     except (LookupError, TypeError, ValueError, EOFError) as error:
