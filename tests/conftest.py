@@ -25,6 +25,7 @@ from hypothesis import HealthCheck, settings
 
 import verax.ops  # noqa: F401  (registers the operators, of which tests build graphs by name)
 from tests import sample
+from verax.compiler.artifacts.cache import build_digest
 
 # Tests run side by side: pools of foreign libraries would fight for the cores. How many threads
 # Verax takes is tested as the machine has it, whatever a shell has exported.
@@ -39,6 +40,7 @@ for _name in ("CI", "BUILD_NUMBER"):
 # A test that breaks the compiler must not be given a program that was made before, nor leave its
 # own to others; tests of the cache have folders of their own.
 os.environ["VERAX_CACHE"] = "off"
+build_digest()  # else the first cache of a test gets a record of it
 
 # Hundreds of tests start Python: what it makes of Verax's files is kept beside them, whatever a
 # shell has exported.

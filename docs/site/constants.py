@@ -29,7 +29,7 @@ MODULES = {
     "explain": "verax.judge.explain.node",
     "vx": "verax.runtime.vx",
     "image": "verax.runtime.program_binary",
-    "header": "verax.runtime.header",
+    "header_values": "verax.runtime.header_values",
     "signature": "verax.runtime.signature",
     "target": "verax.compiler.kernels.target",
 }

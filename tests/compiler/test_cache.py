@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import verax
+from verax.base import unchanged
 from verax.base.errors import CompileError
 from verax.base.settings import Settings
 from verax.compiler import specialize
@@ -127,6 +129,36 @@ def test_the_digest_of_the_source_sees_every_change(
     source.write_text("x = 1\n")
     (tmp_path / "b.py").unlink()
     assert digest() == first
+
+
+def test_the_source_is_that_of_all_rooms() -> None:
+    files = {Path(path) for path, _ in caching._source_files(str(caching.ROOT))}
+    package = Path(verax.__file__).parent
+    assert {package / "ops" / "__init__.py", package / "runtime" / "vx.py"} < files
+    assert all(file.is_relative_to(package) for file in files)
+
+
+def test_source_that_nobody_wrote_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "package" / "a.py"
+    source.parent.mkdir()
+    source.write_text("x = 1\n")
+    monkeypatch.setattr(caching, "ROOT", source.parent)
+    monkeypatch.setenv("VERAX_CACHE", str(tmp_path / "programs"))
+    digest = caching.build_digest.__wrapped__
+    first = digest()
+    assert not (tmp_path / "programs").exists()  # it was written a moment ago
+    monkeypatch.setattr(unchanged, "SETTLED_SECONDS", -5.0)
+    assert digest() == first
+    with monkeypatch.context() as unread:
+        unread.setattr(Path, "read_bytes", never)
+        assert digest() == first
+    time.sleep(0.02)  # the second time of a file is told in steps of some ms
+    before = source.stat()
+    source.write_text("x = 2\n")
+    os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert digest() != first
 
 
 def test_sizes_and_values_that_decide_sizes_are_told_apart(cache: ProgramCache) -> None:

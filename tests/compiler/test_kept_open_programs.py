@@ -22,9 +22,11 @@ from verax.base.errors import ModelError
 from verax.base.settings import Settings
 from verax.compiler import hot_sizes
 from verax.compiler.artifacts.cache import ProgramCache
+from verax.compiler.artifacts.save import save
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.compiler.specialize import Specializer
+from verax.runtime import open_sizes, size_code
 from verax.runtime.program_binary import PAGE
 from verax.runtime.vx import MAGIC, VERSION, load_binary
 
@@ -87,12 +89,54 @@ def test_a_damaged_entry_is_made_anew(tmp_path: Path) -> None:
     assert again._bound().specialized.cached_notes is None
 
 
+def test_an_entry_found_again_compiles_no_expression(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = answers(images(ProgramCache(tmp_path)), 40, 33)
+    monkeypatch.setattr(open_sizes, "_compiled", no_program)
+    assert answers(images(ProgramCache(tmp_path)), 40, 33) == wanted
+
+
+def test_code_of_another_python_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as other:
+        other.setattr(size_code, "PYTHON", "cpython 1")
+        wanted = answers(images(ProgramCache(tmp_path)), 40, 33)
+    monkeypatch.setattr(size_code.marshal, "loads", no_program)
+    found = images(ProgramCache(tmp_path))
+    assert answers(found, 40, 33) == wanted
+    assert found._bound().specialized.cached_notes is not None
+
+
+@pytest.mark.parametrize("code", ["", "AAAA", {}, None])
+def test_code_that_is_none_is_a_damaged_entry(code: object, tmp_path: Path) -> None:
+    wanted = answers(images(ProgramCache(tmp_path)), 40, 33)
+    (path,) = tmp_path.glob("*.vx")
+    rewritten(path, lambda header: header["size_code"].update(code=code))
+    again = images(ProgramCache(tmp_path))
+    assert answers(again, 40, 33) == wanted
+    assert again._bound().specialized.cached_notes is None
+
+
+def test_a_file_of_a_user_has_no_code_of_sizes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, record = tmp_path / "net.vx", {"python": size_code.PYTHON, "code": "AAAA"}
+    save(images(), path, sizes={"n": 2, "h": 40, "w": 33})
+    monkeypatch.setattr(size_code.marshal, "loads", no_program)
+    load_binary(path)
+    rewritten(path, lambda header: header.update(size_code=record))
+    with pytest.raises(ModelError, match="only an entry"):
+        load_binary(path)
+
+
 def rewritten(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """The file with another header, checksum and all."""
     data = path.read_bytes()
     _, _, length, _ = PREFIX.unpack(data[: PREFIX.size])
     header = json.loads(data[PREFIX.size : PREFIX.size + length])
-    change(header["image"]["open_sizes"])
+    change(header)
     text = json.dumps(header, separators=(",", ":")).encode()
     start, end = (-(-(PREFIX.size + n) // PAGE) * PAGE for n in (length, len(text)))
     prefix = PREFIX.pack(MAGIC, VERSION, len(text), hashlib.sha256(text).digest())
@@ -131,13 +175,13 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_a_header_says_of_sizes_is_not_believed(change: str, tmp_path: Path) -> None:
-    answers(images(ProgramCache(tmp_path)), 40, 33)
-    (path,) = tmp_path.glob("*.vx")
-    load_binary(path, entry=path.stem)
+    path = tmp_path / "net.vx"
+    save(images(), path, sizes={"n": 2, "h": 40, "w": 33})
+    load_binary(path)
     made, message = CHANGES[change]
-    rewritten(path, made)
+    rewritten(path, lambda header: made(header["image"]["open_sizes"]))
     with pytest.raises(ModelError, match=message):
-        load_binary(path, entry=path.stem)
+        load_binary(path)
 
 
 # --- hot sizes

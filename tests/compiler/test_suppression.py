@@ -19,7 +19,7 @@ from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
 from verax.reference import promised
-from verax.runtime.header import HeaderError
+from verax.runtime.header_values import HeaderError
 from verax.runtime.program_binary import CountedStep
 from verax.runtime.soundness import check_binary
 

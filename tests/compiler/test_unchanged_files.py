@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import time
@@ -16,6 +17,7 @@ from tests.compiler.test_shared_weights import O2, images, rows
 from verax.base import reading, unchanged
 from verax.base.errors import ModelError
 from verax.base.reading import file_sha256, private_bytes, recording
+from verax.base.settings import Settings
 from verax.compiler.artifacts import cache as caching
 from verax.compiler.artifacts.cache import INTACT, PROGRAM, ProgramCache
 from verax.compiler.compile import compile as compile_graph
@@ -117,9 +119,9 @@ def test_it_remembers_so_many_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- blocks of weights
 
 
-def kept(cache: ProgramCache, seed: int = 931) -> np.ndarray:
+def kept(cache: ProgramCache, seed: int = 931, settings: Settings = O2) -> np.ndarray:
     """The answer of a network, whose program is kept if it was not, and is held no longer."""
-    exe = compile_graph(images(seed), O2, cache=cache)
+    exe = compile_graph(images(seed), settings, cache=cache)
     (result,) = exe.run({"x": rows(7)}).values()
     del exe
     gc.collect()
@@ -140,6 +142,23 @@ def test_blocks_are_not_hashed_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
     hashed.clear()
     np.testing.assert_array_equal(kept(cache), wanted)
     assert max(hashed) == largest and record.exists()
+
+
+def test_blocks_that_an_entry_finds_there_are_not_hashed_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of an entry that this process kept or read are known to be intact."""
+    cache, other = ProgramCache(tmp_path / "p"), dataclasses.replace(O2, threads=3)
+    kept(cache)
+    count = len(list((tmp_path / "p").glob(f"*{BLOCK}")))
+    wanted = kept(cache, settings=other)
+    assert len(list((tmp_path / "p").glob(f"*{BLOCK}"))) == count, "both have the same blocks"
+    hashed: list[int] = []
+    sha256 = vx.hashlib.sha256
+    monkeypatch.setattr(vx.hashlib, "sha256", lambda d=b"": [hashed.append(len(d)), sha256(d)][1])
+    np.testing.assert_array_equal(kept(cache, settings=other), wanted)
+    largest = max(p.stat().st_size for p in (tmp_path / "p").glob(f"*{BLOCK}"))
+    assert hashed and max(hashed) < largest
 
 
 def test_a_block_changed_in_place_is_noticed(tmp_path: Path) -> None:

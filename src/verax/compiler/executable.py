@@ -29,6 +29,7 @@ from verax.compiler.hot_sizes import HotSizes
 from verax.compiler.open_inputs import (
     has_counted_sizes,
     leaves_symbols_open,
+    naming_sizes,
     shape_defining_inputs,
 )
 from verax.compiler.open_programs import OpenPrograms
@@ -349,6 +350,7 @@ class Executable(StatefulExecutable):
             with contextlib.suppress(CountsNotServedError):
                 outputs = self._run_bound(inputs, another)
                 with self._lock:
+                    self._programs.served.clear()
                     self._open.prefer(another.specialized)
                     self._last = (key, another)
                 return outputs
@@ -382,12 +384,15 @@ class Executable(StatefulExecutable):
     def _lookup(self, inputs: Mapping[str, np.ndarray]) -> _Bound:
         last = self._last
         if last is not None and len(inputs) == len(self.graph.inputs):
-            try:
+            with contextlib.suppress(KeyError, AttributeError):
                 key = self._key(inputs)
-            except (KeyError, AttributeError):
-                key = ()
-            if key == last[0]:
-                return last[1]
+                if key == last[0]:
+                    return last[1]
+                with self._lock:
+                    bound = self._programs.find(key)
+                    if bound is not None:
+                        self._last = (key, bound)
+                        return bound
         sizes = bind_symbols(self.graph, inputs)
         return self._specialize(
             {v: inputs[v].shape for v in self.graph.inputs},
@@ -409,10 +414,8 @@ class Executable(StatefulExecutable):
     ) -> _Bound:
         key = self._key_of(shapes, values)
         with self._lock:
-            bound = self._programs.get(key)
-            if bound is not None:
-                self._programs.move_to_end(key)
-            else:
+            bound = self._programs.find(key)
+            if bound is None:
                 bound = self._bound_for(key, shapes, values, sizes or {})
                 bound.specialized.release_translation()
                 self.specializer.release(self.graph)
@@ -434,7 +437,7 @@ class Executable(StatefulExecutable):
         may_open = may_open and min(sizes.values(), default=1) >= 1
         served = self._open.serving(by_name) if may_open else None
         if served is not None:
-            return _Bound(*served)
+            return self._programs.remember(key, _Bound(*served))
         try:
             graph = self._at(shapes, values)
             look = may_open and not self._counts
@@ -442,11 +445,11 @@ class Executable(StatefulExecutable):
             if may_open and cached is None:
                 program = self._open.make(by_name)
                 if program is not None:
-                    return _Bound(*program)
+                    return self._programs.remember(key, _Bound(*program))
                 self._can_be_open = self._open.is_possible
             bound = _Bound(cached or self.specializer.specialize(graph, values))
         except GraphError as error:
-            raise _of_sizes(error, by_name) from error
+            raise naming_sizes(error, by_name) from error
         self._programs.hold(key, bound)
         return bound
 
@@ -488,13 +491,3 @@ class Executable(StatefulExecutable):
         """The network with these shapes."""
         types = {v: TensorType(self.graph.types[v].dtype, s) for v, s in shapes.items()}
         return reinferred(self.graph, types, values)
-
-
-def _of_sizes(error: GraphError, sizes: Mapping[str, int]) -> GraphError:
-    """The error of a node that inputs of these sizes do not fit, saying which they are."""
-    if not sizes:
-        return error
-    listed = ", ".join(f"{name} = {size}" for name, size in sizes.items())
-    stated = f"the inputs' sizes are {listed}"
-    steps = (error.next_step, stated) if error.next_step else (stated,)
-    return type(error)(error.cause, place=error.place or "", next_step="; ".join(steps))

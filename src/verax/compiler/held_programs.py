@@ -1,5 +1,6 @@
 """The programs for single sets of input sizes that an executable holds, and which of them go when
-there are too many, or when their buffers together take more than the memory that was stated."""
+there are too many, or when their buffers together take more than the memory that was stated. Beside
+them, for sizes that were asked for lately, which program for many serves them."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from verax.base.settings import Settings
 from verax.compiler.specialized import Specialized
+from verax.runtime.program import MOST_SIZES
 
 
 class Held(Protocol):
@@ -30,6 +32,23 @@ class HeldPrograms(OrderedDict[tuple[Any, ...], H]):
         super().__init__()
         self._network, self._settings = network or "the network", settings
         self._has_dropped = False
+        self.served: OrderedDict[tuple[Any, ...], H] = OrderedDict()
+        """By input sizes, programs for many that served them; they are held elsewhere."""
+
+    def find(self, key: tuple[Any, ...]) -> H | None:
+        """What answers these sizes: a program of theirs, else one for many that served them."""
+        for programs in (self, self.served):
+            if key in programs:
+                programs.move_to_end(key)
+                return programs[key]
+        return None
+
+    def remember(self, key: tuple[Any, ...], program: H) -> H:
+        """Have `find` give this program for many sizes, until others were asked for often."""
+        self.served[key] = program
+        if len(self.served) > MOST_SIZES:
+            self.served.popitem(last=False)
+        return program
 
     def hold(self, key: tuple[Any, ...], program: H) -> None:
         """Hold a program; the ones used longest ago go where it is one too many. Warns at the

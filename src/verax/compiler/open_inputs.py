@@ -3,6 +3,9 @@ whose values set shapes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from verax.base.errors import GraphError
 from verax.compiler.plan.counting import counts_size
 from verax.ir.deferred import is_decided_by_shapes
 from verax.ir.graph import Graph
@@ -64,3 +67,13 @@ def _sets_shapes(type_: TensorType) -> bool:
     if not type_.is_static or type_.rank > 1 or int(type_.size) > 64:
         return False
     return type_.dtype in (DType.int64, DType.int32) or type_.dtype.is_float
+
+
+def naming_sizes(error: GraphError, sizes: Mapping[str, int]) -> GraphError:
+    """The error of a node that inputs of these sizes do not fit, saying which they are."""
+    if not sizes:
+        return error
+    listed = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+    stated = f"the inputs' sizes are {listed}"
+    steps = (error.next_step, stated) if error.next_step else (stated,)
+    return type(error)(error.cause, place=error.place or "", next_step="; ".join(steps))

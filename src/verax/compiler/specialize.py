@@ -37,6 +37,7 @@ from verax.ir.assumptions import (
 )
 from verax.ir.deferred import DeferredGraph, release
 from verax.ir.deferred import with_symbols as open_graph
+from verax.ir.deferred import with_symbols_later as open_graph_later
 from verax.ir.dim import symbol
 from verax.ir.graph import Graph
 from verax.ir.types import TensorType
@@ -216,10 +217,8 @@ class Specializer:
         if entry is None or entry[0].open_sizes is None:
             return None
         with self._assuming(graph, sizes, counts) as assumed:
-            try:  # without a look at the nodes, which may not have been read
-                opened = _with_symbols(graph, sizes, assumed)
-            except NotOpenError:  # where a program was made for other sizes
-                return None
+            # without a look at the nodes, which may not have been read
+            opened = _with_symbols(graph, sizes, assumed, open_graph_later)
             return self._from_cache_entry(entry, opened, "", assumed)
 
     def _open_key(self, graph: Graph, index: int) -> str:
@@ -376,8 +375,13 @@ def _opened(graph: Graph, sizes: Mapping[str, int], assumed: Assumptions) -> Gra
     return opened
 
 
-def _with_symbols(graph: Graph, sizes: Mapping[str, int], assumed: Assumptions) -> Graph:
-    return open_graph(graph, {n: symbol(d) for n, d in zip(sizes, assumed.sizes)})
+def _with_symbols(
+    graph: Graph,
+    sizes: Mapping[str, int],
+    assumed: Assumptions,
+    put: Callable[[Graph, Mapping[str, Any]], Graph] = open_graph,
+) -> Graph:
+    return put(graph, {n: symbol(d) for n, d in zip(sizes, assumed.sizes)})
 
 
 def _require_sizes_known(graph: Graph, assumed: Assumptions) -> None:

@@ -152,12 +152,19 @@ def reinferred(
     """`ir.graph.reinfer`, which waits until it is needed where the graph itself is deferred."""
     if not isinstance(graph, DeferredGraph):
         return reinfer(graph, types, values)
+    return _reinferred_later(graph, types, values)
+
+
+def _reinferred_later(
+    graph: Graph, types: Mapping[str, TensorType], values: Mapping[str, np.ndarray]
+) -> Graph:
     inputs = tuple(v for v in graph.inputs if v not in values)
     interface = {v: types.get(v, graph.types[v]) for v in inputs}
     open_ones = frozenset().union(*(t.symbols() for t in interface.values()))
 
     def make() -> Graph:
-        return reinfer(graph.full_graph(), types, values)
+        full = graph.full_graph() if isinstance(graph, DeferredGraph) else graph
+        return reinfer(full, types, values)
 
     updates = {v: o for v, o in graph.updates.items() if v not in values}
     return DeferredGraph.deferred(
@@ -171,8 +178,13 @@ def with_symbols(graph: Graph, dims: Mapping[str, Any]) -> Graph:
     """`ir.graph.specialize`, which waits until it is needed where the graph itself is deferred."""
     if not isinstance(graph, DeferredGraph):
         return specialize_symbols(graph, dims)
+    return with_symbols_later(graph, dims)
+
+
+def with_symbols_later(graph: Graph, dims: Mapping[str, Any]) -> Graph:
+    """`ir.graph.specialize`, which waits until it is needed."""
     types = {v: graph.types[v].substitute(dims) for v in graph.inputs}
-    return reinferred(graph, types, {})
+    return _reinferred_later(graph, types, {})
 
 
 def release(*graphs: Graph) -> None:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from verax.numerics import functions, narrow
+from verax.base.lazy import deferred
+from verax.numerics import narrow
 from verax.numerics.arith import Arith, result_dtype
 from verax.numerics.fma import BLOCK, blocks, fma
 from verax.numerics.formats import FLOATS, INTEGERS, NARROW, SIGNED, dtype_name, numpy_dtype
+
+if TYPE_CHECKING:
+    from verax.numerics.functions import call as call_function
+else:  # a kept program starts without them: they are a seventh of what it would import
+    call_function = deferred("verax.numerics.functions:call")
 
 
 class NumpyArith(Arith[np.ndarray]):
@@ -36,11 +42,11 @@ class NumpyArith(Arith[np.ndarray]):
         shape = np.broadcast_shapes(*(a.shape for a in args))
         with np.errstate(all="ignore"):
             if math.prod(shape) <= BLOCK:
-                return np.asarray(functions.call(self, function, args))
+                return np.asarray(call_function(self, function, args))
             out = np.empty(shape, args[0].dtype)
             wide = [np.broadcast_to(a, shape) for a in args]
             for block in blocks(shape):
-                out[block] = functions.call(self, function, tuple(a[block] for a in wide))
+                out[block] = call_function(self, function, tuple(a[block] for a in wide))
         return out
 
     def rarely(

@@ -122,6 +122,10 @@ def to_work(array: np.ndarray, declared: DType, work: np.dtype) -> np.ndarray:
     return array.astype(work, copy=False)
 
 
+def _taken_by(graph: Graph) -> str:
+    return f"it takes {', '.join(f'{v}: {graph.types[v]}' for v in graph.inputs)}"
+
+
 def bind_symbols(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Check inputs against the declared types; returns the sizes of symbols.
 
@@ -129,17 +133,16 @@ def bind_symbols(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, in
     another type, or has a size outside of the bounds stated of its symbol.
     """
     inputs = {**graph.initial, **inputs}
-    expected = ", ".join(f"{v}: {graph.types[v]}" for v in graph.inputs)
     input_names = frozenset(graph.inputs)
     for name in inputs:
         if name not in input_names:
-            raise InputError(f"the model has no input {name!r}", next_step=f"it takes {expected}")
+            raise InputError(f"the model has no input {name!r}", next_step=_taken_by(graph))
     sizes: dict[str, int] = {}
     computed: list[tuple[str, int, int]] = []  # sizes that follow from those of symbols
     first: dict[str, str] = {}
     for name in graph.inputs:
         if name not in inputs:
-            raise InputError(f"the input {name!r} is missing", next_step=f"it takes {expected}")
+            raise InputError(f"the input {name!r} is missing", next_step=_taken_by(graph))
         array, declared = inputs[name], graph.types[name]
         if not isinstance(getattr(array, "dtype", None), np.dtype):
             array = np.asarray(array)  # what lies on a device stays there
@@ -158,10 +161,11 @@ def bind_symbols(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, in
             if dim == size:
                 continue
             names = TensorType(declared.dtype, (dim,)).symbols()
-            if str(dim) in names:
-                bound_size = sizes.setdefault(str(dim), size)
-                axis_name = first.setdefault(str(dim), f"axis {axis} of {name!r}")
-                _require_within(graph, str(dim), size, name, axis)
+            symbol = str(dim)
+            if symbol in names:
+                bound_size = sizes.setdefault(symbol, size)
+                axis_name = first.setdefault(symbol, f"axis {axis} of {name!r}")
+                _require_within(graph, symbol, size, name, axis)
                 if bound_size != size:
                     expected_size = f" = {bound_size}, the size of {axis_name}"
                     raise _wrong_size(graph, name, axis, array.shape, expected_size)

@@ -81,31 +81,41 @@ class CountedStage:
         dims = iter(self._dims(*sizes))
         return [tuple(next(dims) for _ in shape) for shape in self._shapes]
 
+    def make_functions(self) -> None:
+        """Make what is otherwise made when it is used."""
+        _ = self._limit, self._bytes, self._values, self._dims, self._differences, self._elements
+
     @cached_property
     def _limit(self) -> Callable[..., tuple[int, ...]]:
-        return self._open.function([self.counted.limit], counted=True)
+        return self._function("limit", lambda: [self.counted.limit])
 
     @cached_property
     def _bytes(self) -> Callable[..., tuple[int, ...]]:
         numbers = [i for members, _ in self._slots for i in members]
-        return self._open.function([self._open.buffers[i].nbytes for i in numbers], counted=True)
+        return self._function("bytes", lambda: [self._open.buffers[i].nbytes for i in numbers])
 
     @cached_property
     def _values(self) -> Callable[..., tuple[int, ...]]:
-        texts = [self._open.entries[i] for i in self._entry_indices]
-        return self._open.function(texts, "offsets", counted=True)
+        indices, entries = self._entry_indices, self._open.entries
+        return self._function("values", lambda: [entries[i] for i in indices], "offsets")
 
     @cached_property
     def _dims(self) -> Callable[..., tuple[int, ...]]:
-        return self._open.function([d for shape in self._shapes for d in shape], counted=True)
+        return self._function("dims", lambda: [d for shape in self._shapes for d in shape])
 
     @cached_property
     def _differences(self) -> Callable[..., tuple[int, ...]]:
-        return self._open.function([c[0] for c in self._conditions], counted=True)
+        return self._function("differences", lambda: [c[0] for c in self._conditions])
 
     @cached_property
     def _elements(self) -> Callable[..., tuple[int, ...]]:
-        return self._open.function([c[2] or "1" for c in self._conditions], counted=True)
+        return self._function("elements", lambda: [c[2] or "1" for c in self._conditions])
+
+    def _function(
+        self, name: str, expressions: Callable[[], Sequence[str]], *first: str
+    ) -> Callable[..., tuple[int, ...]]:
+        name = f"{name} behind count {self._stage}"
+        return self._open.function(name, expressions, *first, counted=True)
 
 
 def serves_counts(open_sizes: OpenSizes, sizes: Sequence[int], counts: Mapping[str, int]) -> bool:

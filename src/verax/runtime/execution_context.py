@@ -62,6 +62,15 @@ def aligned_zeros(nbytes: int) -> np.ndarray:
     return raw[start : start + nbytes]
 
 
+def _zeros_with_room(nbytes: int) -> np.ndarray:
+    """As `aligned_zeros`; if there is memory, larger by a quarter, so that what kernels count
+    seldom makes it grow."""
+    try:
+        return aligned_zeros(nbytes + nbytes // 4)
+    except InputError:
+        return aligned_zeros(nbytes)
+
+
 class ExecutionContext:
     """One run's memory: an arena, the table of pointers that the code takes, and worker threads."""
 
@@ -113,8 +122,10 @@ class ExecutionContext:
         if self._sized is sized:
             return
         self._sized, self._lacks_sizes = None, True
+        counted_sizes = self.binary.open_sizes is not None and self.binary.open_sizes.counted
         if sized.arena_bytes > self.arena.nbytes:
-            self.arena = aligned_zeros(sized.arena_bytes)
+            make = _zeros_with_room if counted_sizes else aligned_zeros
+            self.arena = make(sized.arena_bytes)
         else:
             self.arena[len(self._passed) : sized.kept_bytes] = 0
         # Outside of the branch: Ctrl-C may have come behind a new arena.
@@ -124,7 +135,6 @@ class ExecutionContext:
         self._input_specs = with_shapes(self.binary.inputs, sized.inputs)
         self._output_specs = with_shapes(self.binary.outputs, sized.outputs)
         self._table = sized.table
-        counted_sizes = self.binary.open_sizes is not None and self.binary.open_sizes.counted
         if counted_sizes:
             self._table = sized.table.copy()  # kernels' counts go there
             self._sizes[:] = [*sized.sizes, *[0] * (len(self._sizes) - len(sized.sizes))]
@@ -133,13 +143,9 @@ class ExecutionContext:
         self._sized, self._lacks_sizes = sized, False
 
     def _reserve(self, nbytes: int) -> None:
-        """Have an arena of so many bytes that holds what this one does; if there is memory, larger
-        by a quarter, so that few counts make it grow again."""
+        """Have an arena of so many bytes that holds what this one does."""
         if nbytes > self.arena.nbytes:
-            try:
-                larger = aligned_zeros(nbytes + nbytes // 4)
-            except InputError:
-                larger = aligned_zeros(nbytes)
+            larger = _zeros_with_room(nbytes)
             larger[: self.arena.nbytes] = self.arena
             self.arena = larger
             self.pointers[CTX_ARENA] = larger.ctypes.data

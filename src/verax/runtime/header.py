@@ -13,12 +13,21 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from verax.ir.assumptions import RELATIONS
-from verax.runtime.open_sizes import ArenaBuffer, CountedSize, OpenSizes
+from verax.runtime.header_sizes import open_sizes_of
+from verax.runtime.header_values import (
+    HeaderError,
+    flag,
+    integer,
+    items,
+    members,
+    one_of,
+    shape,
+    text,
+)
 from verax.runtime.program_binary import (
     ELEMENT_TYPES,
     CountedStep,
@@ -34,21 +43,11 @@ from verax.runtime.program_binary import (
 from verax.runtime.python_steps import numpy_dtype
 from verax.runtime.weight_blocks import WeightBlock
 
-T = TypeVar("T")
-
-MAX_RANK = 64
-MAX_BYTES = 1 << 46
-"""Most bytes of one tensor, and of the arena; more is on no machine."""
-MAX_NAME = 1 << 16
 MAX_OPERATOR, MAX_TEXT = 1 << 20, 1 << 26
 SEGMENT = re.compile(r"segment_\d{1,9}")
 """Names of native functions that a schedule may call."""
 DIGEST = re.compile(r"[0-9a-f]{64}")
 REGIONS = ("arena", "weights", "io", "python")
-
-
-class HeaderError(ValueError):
-    """What is wrong, in a clause."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,8 +119,9 @@ def _states(
     return tuple(states)
 
 
-def read_header(data: bytes, sections: Sequence[str]) -> Header:
-    """The header of a file with these sections. Raises `HeaderError`."""
+def read_header(data: bytes, sections: Sequence[str], entry: str = "") -> Header:
+    """The header of a file with these sections. entry: the name of the entry of a cache that the
+    file is. Raises `HeaderError`."""
     try:
         content = json.loads(
             data.decode(), object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant
@@ -130,10 +130,15 @@ def read_header(data: bytes, sections: Sequence[str]) -> Header:
         raise HeaderError("its header is nested without end") from None
     except ValueError as error:
         raise HeaderError(f"its header is unreadable ({error})") from error
-    names = {"sections", "image", "notes", "entry", "keys"}
-    fields = members(content, "header", names, frozenset({"entry", "keys"}))
+    of_entries = frozenset({"entry", "keys", "size_code"})
+    fields = members(content, "header", {"sections", "image", "notes", *of_entries}, of_entries)
+    if entry and fields.get("entry") != entry:
+        raise HeaderError("it is another entry of the cache")
     table = members(fields["sections"], "sections", set(sections))
-    image = _image(fields["image"])
+    size_code = fields.get("size_code")
+    if size_code is not None and not entry:
+        raise HeaderError("only an entry of a cache has code for its open sizes")
+    image = _image(fields["image"], size_code)
     blocks = image.pop("blocks")
     keys = items(fields.get("keys", []), "keys", _sha256)
     if len(keys) != ("entry" in fields) * len(blocks):
@@ -164,66 +169,6 @@ def _without_duplicates(entries: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(text: str) -> None:
     raise HeaderError(f"{text} is no number of JSON")
-
-
-# Values of one type each; `place` names the entry in errors.
-
-
-def members(
-    value: object, location: str, names: set[str], optional: frozenset[str] = frozenset()
-) -> dict[str, Any]:
-    """An object with exactly these members."""
-    if not isinstance(value, dict):
-        raise HeaderError(f"{location} is no object")
-    for name in sorted(names - optional - value.keys()):
-        raise HeaderError(f"{location} lacks {name!r}")
-    for name in sorted(value.keys() - names):
-        raise HeaderError(f"{location} has {name[:80]!a}, which is not known")
-    return value
-
-
-def integer(value: object, location: str, minimum: int = 0, maximum: int = MAX_BYTES) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
-        raise HeaderError(f"{location} is no whole number from {minimum} to {maximum}")
-    return value
-
-
-def text(value: object, location: str, limit: int = MAX_NAME) -> str:
-    if not isinstance(value, str) or len(value) > limit:
-        raise HeaderError(f"{location} is no text of at most {limit} characters")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise HeaderError(f"{location} is no valid text") from None
-    return value
-
-
-def flag(value: object, location: str) -> bool:
-    if not isinstance(value, bool):
-        raise HeaderError(f"{location} is neither true nor false")
-    return value
-
-
-def items(value: object, location: str, read: Callable[[Any, str], T]) -> tuple[T, ...]:
-    """What `read` makes of every item of a list."""
-    if not isinstance(value, list):
-        raise HeaderError(f"{location} is no list")
-    return tuple(read(item, f"{location}[{i}]") for i, item in enumerate(value))
-
-
-def one_of(value: object, location: str, choices: Sequence[str]) -> str:
-    if not isinstance(value, str) or value not in choices:
-        raise HeaderError(f"{location} is none of {', '.join(choices)}")
-    return value
-
-
-def shape(value: object, location: str, itemsize: int) -> tuple[int, ...]:
-    dims = items(value, location, integer)
-    if len(dims) > MAX_RANK:
-        raise HeaderError(f"{location} has {len(dims)} dimensions")
-    if prod(max(d, 1) for d in dims) * itemsize > MAX_BYTES:
-        raise HeaderError(f"{location} is absurdly large")
-    return dims
 
 
 # Parts of the header
@@ -319,82 +264,13 @@ def _step(value: object, location: str) -> Scheduled:
     return STEPS[one_of(kind, f"{location}.kind", tuple(STEPS))](value, location)
 
 
-def _open_sizes(
-    value: object, location: str, inputs: Sequence[Signature], outputs: Sequence[Signature]
-) -> OpenSizes | None:
-    """Those of a program for many sizes, which has as many dimensions as its arrays."""
-    if value is None:
-        return None
-    names = {f.name for f in dataclasses.fields(OpenSizes)}
-    fields = members(value, location, names)
-
-    def shapes(name: str, arrays: Sequence[Signature]) -> tuple[tuple[str, ...], ...]:
-        dims = items(fields[name], f"{location}.{name}", lambda v, p: items(v, p, text))
-        if list(map(len, dims)) != [len(a.shape) for a in arrays]:
-            raise HeaderError(f"{location}.{name} are other shapes than those of the arrays")
-        return dims
-
-    sizes = OpenSizes(
-        symbols=items(fields["symbols"], f"{location}.symbols", text),
-        conditions=items(fields["conditions"], f"{location}.conditions", _condition),
-        entries=items(fields["entries"], f"{location}.entries", text),
-        buffers=items(fields["buffers"], f"{location}.buffers", _arena_buffer),
-        start=integer(fields["start"], f"{location}.start"),
-        inputs=shapes("inputs", inputs),
-        outputs=shapes("outputs", outputs),
-        unknown=integer(fields["unknown"], f"{location}.unknown", maximum=1 << 16),
-        counted=items(fields["counted"], f"{location}.counted", _counted_size),
-        count_conditions=items(
-            fields["count_conditions"], f"{location}.count_conditions", _count_condition
-        ),
-    )
-    for i, buffer in enumerate(sizes.buffers):
-        if any(j >= i for j in buffer.conflicts):
-            raise HeaderError(f"{location}.buffers[{i}] conflicts with one that follows it")
-    try:
-        sizes.require_readable()
-    except ValueError as error:
-        raise HeaderError(f"{location}: {error}") from error
-    return sizes
-
-
-def _condition(value: object, location: str) -> tuple[str, str]:
-    if not isinstance(value, list) or len(value) != 2:
-        raise HeaderError(f"{location} is no pair")
-    return text(value[0], location), one_of(value[1], location, tuple(RELATIONS))
-
-
-def _count_condition(value: object, location: str) -> tuple[str, str, str]:
-    if not isinstance(value, list) or len(value) != 3:
-        raise HeaderError(f"{location} is not three of them")
-    return (*_condition(value[:2], location), text(value[2], location))
-
-
-def _counted_size(value: object, location: str) -> CountedSize:
-    fields = members(value, location, {f.name for f in dataclasses.fields(CountedSize)})
-    return CountedSize(
-        integer(fields["symbol"], f"{location}.symbol"),
-        text(fields["name"], f"{location}.name"),
-        text(fields["limit"], f"{location}.limit"),
-        integer(fields["entry"], f"{location}.entry"),
-    )
-
-
-def _arena_buffer(value: object, location: str) -> ArenaBuffer:
-    fields = members(value, location, {f.name for f in dataclasses.fields(ArenaBuffer)})
-    return ArenaBuffer(
-        text(fields["nbytes"], f"{location}.nbytes"),
-        items(fields["conflicts"], f"{location}.conflicts", integer),
-        flag(fields["keeps_zeros"], f"{location}.keeps_zeros"),
-    )
-
-
-def _image(value: object) -> dict[str, Any]:
+def _image(value: object, size_code: Any) -> dict[str, Any]:
     """The fields of `ProgramBinary` that the header holds; of blocks their sizes and digests."""
     own_sections = {"object_code", "weights"}
     names = {f.name for f in dataclasses.fields(ProgramBinary)} - own_sections
     fields = members(value, "image", names)
     inputs, outputs = (items(fields[v], f"image.{v}", _signature) for v in ("inputs", "outputs"))
+    open_sizes = fields["open_sizes"]
     return {
         "target": text(fields["target"], "image.target", 64),
         "arena_bytes": integer(fields["arena_bytes"], "image.arena_bytes"),
@@ -407,7 +283,7 @@ def _image(value: object) -> dict[str, Any]:
         "kept_bytes": integer(fields["kept_bytes"], "image.kept_bytes"),
         "state": items(fields["state"], "image.state", _state),
         "blocks": items(fields["blocks"], "image.blocks", _block),
-        "open_sizes": _open_sizes(fields["open_sizes"], "image.open_sizes", inputs, outputs),
+        "open_sizes": open_sizes_of(open_sizes, "image.open_sizes", inputs, outputs, size_code),
     }
 
 

@@ -14,11 +14,11 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from types import CodeType
+from typing import Any
 
 import numpy as np
 
 from verax.base.errors import InputError
-from verax.ir.assumptions import RELATIONS
 
 ALIGNMENT = 64
 """Of buffers in the arena, which lie as far apart."""
@@ -95,13 +95,7 @@ class OpenSizes:
 
     def serves(self, sizes: Sequence[int]) -> bool:
         """Whether the program computes the network for these sizes of its symbols."""
-        if any(n < 1 for n in sizes):
-            return False
-        differences = self._differences(*sizes)
-        return all(
-            RELATIONS[relation](difference)
-            for difference, (_, relation) in zip(differences, self.conditions, strict=True)
-        )
+        return min(sizes, default=1) >= 1 and self._holds(*sizes)
 
     def at(self, sizes: Sequence[int]) -> SizedProgram:
         """The program for these sizes."""
@@ -133,6 +127,12 @@ class OpenSizes:
     # --- what follows from which sizes
 
     @cached_property
+    def derived(self) -> dict[str, Any]:
+        """What was made of the expressions so far, by name: code of functions, lists of numbers.
+        Who has it from equal ones may put it here (`size_code`); it is believed."""
+        return {}
+
+    @cached_property
     def _counted_after(self) -> dict[int, int]:
         return {size.symbol: stage for stage, size in enumerate(self.counted, 1)}
 
@@ -152,11 +152,19 @@ class OpenSizes:
 
     def entries_of(self, stage: int) -> list[int]:
         """Numbers of the entries, among `entries`, that are known then and not before."""
-        return [i for i, text in enumerate(self.entries) if self.stage(text) == stage]
+        return self._of_stage(stage, "entries", self.entries)
 
     def buffers_of(self, stage: int) -> list[int]:
         """Numbers of the buffers whose sizes are known then and not before."""
-        return [i for i, b in enumerate(self.buffers) if self.stage(b.nbytes) == stage]
+        return self._of_stage(stage, "buffers", [b.nbytes for b in self.buffers])
+
+    def _of_stage(self, stage: int, name: str, texts: Sequence[str]) -> list[int]:
+        if not self.counted:
+            return [] if stage else list(range(len(texts)))
+        stages = self.derived.get(f"stages of {name}")
+        if stages is None:
+            stages = self.derived[f"stages of {name}"] = [self.stage(text) for text in texts]
+        return [i for i, one in enumerate(stages) if one == stage]
 
     @cached_property
     def _known_entries(self) -> list[int]:
@@ -169,72 +177,131 @@ class OpenSizes:
     def _placed(self, nbytes: Sequence[int]) -> tuple[dict[int, int], int, int]:
         """Offsets of the buffers of known size; the end of the arena, and of what is kept in it."""
         offsets: dict[int, int] = {}
-        ends: dict[int, int] = {}
+        extents: dict[int, tuple[int, int]] = {}
         end = kept_end = self.start
-        for index, size in zip(self._known_buffers, nbytes, strict=True):
-            buffer = self.buffers[index]
+        for (index, conflicts, keeps_zeros), size in zip(self._to_place, nbytes, strict=True):
             room = room_of(size)
             at = kept_end
-            earlier = [(offsets[i], ends[i]) for i in buffer.conflicts if i in offsets]
-            for begin, stop in sorted(earlier):
+            for begin, stop in sorted([extents[i] for i in conflicts]):
                 if begin - at >= room:
                     break
-                at = max(at, stop)
-            offsets[index] = at
-            ends[index] = at + room
-            end = max(end, at + room)
-            kept_end = at + room if buffer.keeps_zeros else kept_end
+                if stop > at:
+                    at = stop
+            offsets[index], stop = at, at + room
+            extents[index] = at, stop
+            if stop > end:
+                end = stop
+            if keeps_zeros:
+                kept_end = stop
         return offsets, end, kept_end
 
     @cached_property
-    def _differences(self) -> Callable[..., tuple[int, ...]]:
-        return self.function([difference for difference, _ in self.conditions])
+    def _to_place(self) -> list[tuple[int, list[int], bool]]:
+        """Buffers of known size: their numbers, those of such that live when they do, and whether
+        they keep zeros."""
+        numbers, buffers = set(self._known_buffers), self.buffers
+        return [
+            (i, [c for c in buffers[i].conflicts if c in numbers], buffers[i].keeps_zeros)
+            for i in self._known_buffers
+        ]
+
+    @cached_property
+    def _holds(self) -> Callable[..., bool]:
+        """Of the sizes: whether all conditions hold."""
+        holds: Callable[..., bool] = self._compiled_function("holds", self._conditions_hold)
+        return holds
+
+    def _conditions_hold(self) -> str:
+        count = len(self.symbols)
+        terms = (f"({self._as_code(d, count)}) {relation} 0" for d, relation in self.conditions)
+        return self._lambda(count, " and ".join(terms) or "True")
 
     @cached_property
     def _bytes(self) -> Callable[..., tuple[int, ...]]:
-        return self.function([self.buffers[i].nbytes for i in self._known_buffers])
+        return self.function("bytes", self._known_bytes)
+
+    def _known_bytes(self) -> list[str]:
+        return [self.buffers[i].nbytes for i in self._known_buffers]
 
     @cached_property
     def _dims(self) -> Callable[..., tuple[int, ...]]:
+        return self.function("dims", self._known_dims)
+
+    def _known_dims(self) -> list[str]:
         shapes = (s for s in (*self.inputs, *self.outputs) if not self.stage(*s))
-        return self.function([d for s in shapes for d in s])
+        return [d for s in shapes for d in s]
 
     @cached_property
     def _values(self) -> Callable[..., tuple[int, ...]]:
-        return self.function([self.entries[i] for i in self.entries_of(0)], "offsets")
+        return self.function("values", self._known_values, "offsets")
+
+    def _known_values(self) -> list[str]:
+        return [self.entries[i] for i in self.entries_of(0)]
+
+    def make_functions(self) -> None:
+        """Make what follows from the inputs' sizes alone, which is made when it is used."""
+        _ = self._holds, self._bytes, self._dims, self._values
 
     def require_readable(self) -> None:
         """Raise `ValueError` naming the first expression that is none over these symbols, as
         `ir.dim` writes them, or that is needed before all its sizes are counted."""
-        _ = self._differences, self._bytes, self._dims, self._values
+        of_inputs = [*self._known_bytes(), *self._known_dims(), *self._known_values()]
+        for text in (*of_inputs, *(difference for difference, _ in self.conditions)):
+            self._as_code(text, len(self.symbols))
         conditions = (e for d, _, elements in self.count_conditions for e in (d, elements or "1"))
         sizes = [*(b.nbytes for b in self.buffers), *(d for shape in self.outputs for d in shape)]
-        self.function([*sizes, *conditions, *(c.limit for c in self.counted)], counted=True)
-        self.function(self.entries, "offsets", counted=True)
+        for text in (*sizes, *conditions, *(c.limit for c in self.counted), *self.entries):
+            self._as_code(text, self.size_count)
         for stage, counted in enumerate(self.counted):
             if self.stage(counted.limit) > stage:
                 raise ValueError(f"{counted.limit[:80]!a} is no limit of count {stage}")
 
     def function(
-        self, expressions: Sequence[str], *first: str, counted: bool = False
+        self,
+        name: str,
+        expressions: Callable[[], Sequence[str]],
+        *first: str,
+        counted: bool = False,
     ) -> Callable[..., tuple[int, ...]]:
         """Of the sizes (`counted`: of those that data decide, too), and what is named `first`: the
-        values of `expressions`."""
+        values of `expressions`. name: of the function, under which its code is in `derived`."""
         count = self.size_count if counted else len(self.symbols)
+
+        def text() -> str:
+            terms = "".join(f"{self._as_code(e, count)}, " for e in expressions())
+            return self._lambda(count, f"({terms})", *first)
+
+        function: Callable[..., tuple[int, ...]] = self._compiled_function(name, text)
+        return function
+
+    def _lambda(self, count: int, value: str, *first: str) -> str:
         names = ", ".join([*first, *(f"d{i}" for i in range(count))])
-        terms = "".join(f"{self._as_code(e, count)}, " for e in expressions)
-        code = _compiled(f"lambda {names}: ({terms})")
-        return eval(code, {"__builtins__": {}, "max": max, "ceildiv": _ceildiv})  # type: ignore[no-any-return]
+        return f"lambda {names}: {value}"
+
+    def _compiled_function(self, name: str, text: Callable[[], str]) -> Any:
+        """The function of that text, or of the code that was found under its name."""
+        code = self.derived.get(name)
+        if code is None:
+            code = self.derived[name] = _compiled(text())
+        return eval(code, {"__builtins__": {}, "max": max, "ceildiv": _ceildiv})
+
+    @cached_property
+    def _readable(self) -> set[tuple[str, int]]:
+        """Expressions that were looked at, and over how many sizes."""
+        return set()
 
     def _as_code(self, expression: str, size_count: int) -> str:
         """An expression over so many sizes as Python code that is nothing else."""
         offset = OFFSET.fullmatch(expression)
         if offset is not None and int(offset[1]) < len(self.buffers):
             return f"offsets[{offset[1]}]"
+        if (expression, size_count) in self._readable:
+            return expression
         foreign = "".join(TOKENS.findall(expression)) != expression or "**" in expression
         if foreign or any(int(n) >= size_count for n in SYMBOL.findall(expression)):
             raise ValueError(f"{expression[:80]!a} is no expression over {size_count} sizes")
         _compiled(expression)  # alone, so that no two of them make one
+        self._readable.add((expression, size_count))
         return expression
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import prod
 
-from verax.runtime.header import HeaderError
+from verax.runtime.header_values import HeaderError
 from verax.runtime.open_sizes import OFFSET, OpenSizes
 from verax.runtime.program_binary import (
     ELEMENT_TYPES,

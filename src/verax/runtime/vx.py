@@ -24,8 +24,7 @@ import json
 import os
 import stat
 import struct
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -36,11 +35,13 @@ from verax.base.errors import ModelError
 from verax.base.files import atomic_write
 from verax.base.reading import mapped_bytes, mapped_file, private_bytes
 from verax.base.unchanged import Identity, file_identity
-from verax.runtime.header import BlockRecord, HeaderError, Section, read_header
+from verax.runtime.header import BlockRecord, Section, read_header
+from verax.runtime.header_values import HeaderError
 from verax.runtime.open_sizes import OpenSizes
 from verax.runtime.program_binary import PAGE, ProgramBinary, contract, described, initial_bytes
 from verax.runtime.signature import SIZE as SIGNATURE_SIZE
 from verax.runtime.signature import SigningKey, TrustedKey, is_signature, signature, verify
+from verax.runtime.size_code import record_of
 from verax.runtime.soundness import check_binary
 from verax.runtime.weight_blocks import ALIGNMENT, WEIGHTS, WeightBlock, room_for
 
@@ -82,7 +83,11 @@ def save_binary(
         size, digest = sections[name].nbytes, hashlib.sha256(sections[name]).hexdigest()
         table[name] = {"offset": end, "size": size, "sha256": digest}
         end += _pages(size)
-    apart = {"entry": entry, "keys": [block.key for block in binary.blocks]} if entry else {}
+    apart: dict[str, Any] = {}
+    if entry:
+        apart = {"entry": entry, "keys": [block.key for block in binary.blocks]}
+        if binary.open_sizes is not None:
+            apart["size_code"] = record_of(binary.open_sizes)
     header = json.dumps(
         {"sections": table, "image": described(binary), "notes": notes, **apart},
         separators=(",", ":"),
@@ -140,9 +145,11 @@ def load_blocks(
     """
     loaded = [WEIGHTS.find(digest=record.sha256) for record in records]
     missing = [record for record, block in zip(records, loaded) if block is None]
-    mapping = partial(_mapped_block, folder, intact)
-    blocks = _side_by_side(mapping, missing, sum(r.size for r in missing))
-    mapped = dict(zip((record.sha256 for record in missing), blocks))
+    files = [_MappedBlock(folder, record) for record in missing]
+    changed = [file for file in files if not file.is_in(intact)]
+    _side_by_side(_MappedBlock.require_intact, changed, sum(file.size for file in changed))
+    intact.update({file.digest: file.identity for file in files})
+    mapped = {file.digest: WeightBlock(file.array, file.digest) for file in files}
     return [
         WEIGHTS.add(block or mapped[record.sha256], key)
         for record, block, key in zip(records, loaded, keys, strict=True)
@@ -159,18 +166,26 @@ def _side_by_side(check: Callable[[S], R], items: Sequence[S], nbytes: int) -> l
         return list(pool.map(check, items))
 
 
-def _mapped_block(
-    folder: str | os.PathLike[str], intact: dict[str, Identity], record: BlockRecord
-) -> WeightBlock:
-    path, digest = os.path.join(folder, record.sha256 + BLOCK), record.sha256
-    data, identity = mapped_file(path, error=ModelError)
-    is_intact = identity != () and intact.get(digest) == identity
-    if len(data) != record.size or not (is_intact or hashlib.sha256(data).hexdigest() == digest):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # or it would be taken for the block by who writes one
-        raise _damaged(path, "a block of its weights does not match its checksum")
-    intact[digest] = identity
-    return WeightBlock(np.frombuffer(data, np.uint8), digest)
+class _MappedBlock:
+    """The file of a block, mapped."""
+
+    def __init__(self, folder: str | os.PathLike[str], record: BlockRecord) -> None:
+        self.path, self.digest = os.path.join(folder, record.sha256 + BLOCK), record.sha256
+        data, self.identity = mapped_file(self.path, error=ModelError)
+        self.size, self.array = record.size, np.frombuffer(data, np.uint8)
+
+    def is_in(self, intact: Mapping[str, Identity]) -> bool:
+        """Whether it is the file that was intact."""
+        is_same = self.identity != () and intact.get(self.digest) == self.identity
+        return is_same and self.array.nbytes == self.size
+
+    def require_intact(self) -> None:
+        """Raise `ModelError` unless it has the content that it is named by."""
+        is_long = self.array.nbytes == self.size
+        if not is_long or hashlib.sha256(self.array.data).hexdigest() != self.digest:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path)  # or it would be taken for the block by who writes one
+            raise _damaged(self.path, "a block of its weights does not match its checksum")
 
 
 class NotServedError(Exception):
@@ -221,9 +236,7 @@ def load_binary(
     if trust is not None:  # before any more of the file is looked at
         verify(trust, covered, data[-SIGNATURE_SIZE:], location)
     try:
-        header = read_header(text, SECTIONS)
-        if entry and header.entry != entry:
-            raise HeaderError("it is another entry of the cache")
+        header = read_header(text, SECTIONS, entry)
         open_sizes: OpenSizes | None = header.fields["open_sizes"]
         if sizes is not None and open_sizes is not None:
             if len(open_sizes.symbols) != len(sizes):
@@ -244,9 +257,15 @@ def load_binary(
         check_binary(binary)
     except HeaderError as error:
         raise _damaged(location, str(error)) from error
-    if code and contract(binary, bytes.fromhex(header.sections["weights"].sha256)) not in code:
+    # An entry was written whole by who compiled its code, or its name and checksum would not hold.
+    if code and not entry and not _belongs(code, binary, header.sections["weights"].sha256):
         raise _damaged(location, "its code was compiled for another header or other weights")
     return binary, header.notes
+
+
+def _belongs(code: bytes, binary: ProgramBinary, weights: str) -> bool:
+    """Whether code was compiled for this binary, whose own weights have that SHA-256."""
+    return contract(binary, bytes.fromhex(weights)) in code
 
 
 def _sections(
@@ -327,7 +346,7 @@ def _aligned(array: np.ndarray) -> np.ndarray:
 
 
 def _must_be_zero(gap: memoryview) -> None:
-    if any(gap):
+    if gap.tobytes().strip(b"\0"):
         raise HeaderError("there is something between its sections")
 
 

@@ -53,6 +53,7 @@ from verax.base.settings import Settings
 from verax.base.unchanged import (
     Identity,
     file_identity,
+    identity_of,
     is_settled,
     known_sha256,
     remember,
@@ -69,7 +70,8 @@ PROGRAM, CERTIFICATE, RECORD, INTACT = ".vx", ".json", ".model", ".intact"
 """How files of programs, certificates, records of models and of intact blocks end."""
 PRIVATE = 0o600
 """Rights of an entry, whatever the user's usual ones are."""
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
+"""Verax's source: how operators, readers and the judge are written decides entries, too."""
 
 
 def is_cached(settings: Settings) -> bool:
@@ -135,6 +137,7 @@ class ProgramCache:
         _touch(path)
         if intact != recorded:
             self._keep_intact(key, intact)
+        _seen_intact.update(intact)
         return loaded
 
     def keep_program(self, key: str, binary: ProgramBinary, notes: dict[str, Any]) -> None:
@@ -143,7 +146,9 @@ class ProgramCache:
 
         def write() -> None:
             for block in binary.blocks:
-                intact[block.digest] = save_block(self.folder, block)
+                written = save_block(self.folder, block)
+                intact[block.digest] = written or _seen_intact.get(block.digest, ())
+            _seen_intact.update(intact)
             save_binary(path, binary, notes, durable=False, entry=key)
 
         intact: dict[str, Identity] = {}
@@ -293,6 +298,8 @@ class ProgramCache:
 
 
 _warned: set[Path] = set()
+_seen_intact: dict[str, Identity] = {}
+"""By digest, the file of a block that this process wrote or found intact: entries share them."""
 
 
 def default_cache() -> ProgramCache | None:
@@ -324,19 +331,42 @@ def build_digest() -> str:
     """SHA-256 of what makes and judges programs: Verax's source, LLVM, NumPy, the system.
 
     The source counts by its content: its times say nothing where an installer sets them all alike.
+    While nobody has written it (`base.unchanged`) its digest is that of a record in the cache.
     """
-    digest = hashlib.sha256()
-    for package in (llvmlite, np, ml_dtypes):
-        digest.update(f"{package.__name__} {package.__version__}\n".encode())
-    digest.update(f"{platform.system()} {platform.machine()}\n".encode())
-    for folder, _, names in sorted(os.walk(ROOT)):
-        for name in sorted(names):
-            if name.endswith(".py"):
-                content = Path(folder, name).read_bytes()
-                relative_folder = os.path.relpath(folder, ROOT)
-                digest.update(f"{relative_folder}/{name} {len(content)}\n".encode())
-                digest.update(content)
+    packages = (llvmlite, np, ml_dtypes)
+    versions = [f"{platform.system()} {platform.machine()}"]
+    versions += [f"{package.__name__} {package.__version__}" for package in packages]
+    files = _source_files(str(ROOT))
+    latest = max((max(identity[-2:], default=0) for _, identity in files), default=0)
+    is_old = all(identity for _, identity in files) and is_settled((latest,))
+    cache = None
+    with contextlib.suppress(UsageError):  # whoever uses the cache is told
+        cache = default_cache() if is_old else None
+    name = hashlib.sha256(json.dumps(["source", versions, files]).encode()).hexdigest()
+    recorded = None if cache is None else cache.text(name, RECORD)
+    if recorded is not None:
+        return recorded
+    digest = hashlib.sha256("\n".join(versions).encode())
+    for path, _ in files:
+        content = Path(path).read_bytes()
+        digest.update(f"{os.path.relpath(path, ROOT)} {len(content)}\n".encode())
+        digest.update(content)
+    if cache is not None:
+        cache.keep_text(name, digest.hexdigest(), RECORD)
     return digest.hexdigest()
+
+
+def _source_files(root: str) -> list[tuple[str, Identity]]:
+    """Path and identity of every file of Python's in a folder and those below it."""
+    files, folders = [], [root]
+    for folder in folders:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    files.append((entry.path, identity_of(entry.stat())))
+                elif entry.name != "__pycache__" and entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+    return sorted(files)
 
 
 def _remove(path: Path) -> bool:
