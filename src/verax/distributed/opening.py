@@ -9,7 +9,7 @@ from verax.distributed.pool import Pool
 from verax.distributed.processes import ProcessPool
 
 AUTO = "auto"
-"""The address of the cluster that this machine belongs to; where there is none, one is started."""
+"""The address of the cluster that this machine belongs to; where there is none, one is begun."""
 
 
 def open_pool(workers: int = 0, ray: str | None = None) -> Pool:

@@ -130,6 +130,10 @@ class Pool(ABC):
         """Have contents ready for hosts that lack them."""
         return  # where there is one host, there is none
 
+    def forget(self, reference: Reference) -> None:
+        """Contents that no later task refers to need not be ready any more."""
+        return
+
     def _begun(self, worker: Worker, seconds: float | None) -> Worker:
         hello = worker.begin(seconds)
         worker.host = str(hello["host"])
