@@ -27,31 +27,28 @@ from verax.base.cores import available_cores
 from verax.base.errors import UsageError
 from verax.base.optional import late
 from verax.distributed.contents import Reference
-from verax.distributed.device import Device
+from verax.distributed.device import ExclusiveDevice
 from verax.distributed.messages import digests_in
 from verax.distributed.outcome import WorkerDiedError, WorkerLateError
-from verax.distributed.pool import Pool
+from verax.distributed.pool import WorkerPool
 from verax.distributed.ray_server import Server
 from verax.distributed.worker import Worker, value_of
 
 ray: Any = late("ray", "ray")
 exceptions: Any = late("ray.exceptions", "ray")
-STARTED = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_memory_monitor_refresh_ms": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_DEDUP_LOGS": "0",
-}
-"""Environment of a cluster that is begun here."""
 AUTO, LOCAL = "auto", "local"
 """Addresses: of the cluster that this machine belongs to; of one that is begun for this process."""
 CURRENT = Path("ray") / "ray_current_cluster"
 """Where `ray start` writes the address of the cluster that a machine belongs to."""
 REACH_SECONDS = 5.0
-QUIET = {"include_dashboard": False, "log_to_driver": False, "configure_logging": False}
+QUIET: dict[str, Any] = {
+    "include_dashboard": False,
+    "log_to_driver": False,
+    "configure_logging": False,
+}
 
 
-class RayPool(Pool):
+class RayPool(WorkerPool):
     """A pool of actors of Ray. workers: 0 for one for each core of the cluster. address: of the
     cluster, "auto" for the one that this machine belongs to, else one is begun."""
 
@@ -61,7 +58,7 @@ class RayPool(Pool):
         super().__init__(workers or max(1, cores))
         self._stored: dict[str, Any] = {}
 
-    def _worker(self, device: Device | None) -> Worker:
+    def _worker(self, device: ExclusiveDevice | None) -> Worker:
         return RayWorker(device, self._stored)
 
     @property
@@ -99,7 +96,7 @@ class RayPool(Pool):
 class RayWorker(Worker):
     """An actor of Ray. stored: SHA-256 -> reference of Ray's, of the pool."""
 
-    def __init__(self, device: Device | None, stored: dict[str, Any]) -> None:
+    def __init__(self, device: ExclusiveDevice | None, stored: dict[str, Any]) -> None:
         self._device, self._stored, self._node = device, stored, ""
         self._actor: Any = None
         self._is_killed, self._lock = False, threading.Lock()
@@ -164,7 +161,7 @@ def _first_line(error: Exception) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _on(device: Device) -> Any:
+def _on(device: ExclusiveDevice) -> Any:
     """Where Ray is to place an actor whose device names its host. Raises `UsageError`."""
     nodes = [n for n in ray.nodes() if n["Alive"]]
     for node in nodes:
@@ -182,8 +179,6 @@ def _connect(workers: int, address: str) -> bool:
     """True if this process was not connected before. Raises `UsageError`."""
     if ray.is_initialized():
         return False
-    for name, value in STARTED.items():
-        os.environ.setdefault(name, value)
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     own = _own_cluster() if address == AUTO else address
     _require_reachable(own)
