@@ -44,6 +44,7 @@ BLOCKS = (
             "recording",
             "tuning",
             "gating",
+            "evaluating",
             "hunt",
             "generation",
             "onnx_backend",
