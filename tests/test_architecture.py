@@ -112,6 +112,7 @@ ALLOWED: dict[str, set[str]] = {
         *("export", "onnx_format", "judge", "runners", "reference", "records", "ops", "ir", "base"),
     },
     "hunt": {
+        "distributed",
         *("api", "loading", "campaign", "repro", "report", "judge", "runners", "reference"),
         *("export", "onnx_format", "frontends.model", "records", "ops", "ir", "base", ""),
     },

@@ -78,8 +78,8 @@ Workers = Annotated[
         "--workers",
         metavar="N",
         min=0,
-        help="Processes that share the work, or, with --ray, workers of a cluster (0: one for each "
-        "of its cores).",
+        help="Processes that share the work (0: no others), or, with --ray, workers of a cluster "
+        "(0: one for each of its cores).",
         rich_help_panel=RUNNING,
     ),
 ]
