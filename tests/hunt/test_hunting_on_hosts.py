@@ -20,7 +20,7 @@ import verax
 from verax.base.errors import VeraxError
 from verax.distributed import open_pool
 from verax.hunt.host_session import HostSession
-from verax.hunt.hosts import HuntOnHosts, _inside
+from verax.hunt.hosts import TEXTS, HuntOnHosts, _inside
 from verax.hunt.judging import HuntTask
 from verax.hunt.store import Store
 from verax.hunt.worker import STORE
@@ -66,6 +66,8 @@ def test_the_store_holds_what_one_host_would_have_found(tmp_path: Path) -> None:
         names = [p.relative_to(folder) for p in sorted(folder.rglob("*"))]
         own = Path(expected.folder)
         assert names == [p.relative_to(own) for p in sorted(own.rglob("*"))]
+        texts = [p.read_text() for p in folder.rglob("*") if p.suffix in TEXTS]
+        assert str(folder) in "".join(texts) and "verax-" not in "".join(texts)
         (script,) = folder.glob("*/show.py")
         done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
         assert "should be" in done.stdout, done.stderr

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -26,6 +27,8 @@ from verax.records.hunt import StoredFinding
 
 CASES = 4
 """Cases that a worker is sent at a time."""
+TEXTS = (".md", ".json", ".txt", ".py")
+"""Files of a finding that may name the folder in which they were written."""
 TRIES = 2
 """Times that a host's session may run a case whose subject dies, each in its limits."""
 
@@ -83,7 +86,7 @@ class HuntOnHosts:
         numbers = outcome.task["cases"]
         if outcome.is_done:
             for plain in outcome.value["findings"]:
-                self._add(StoredFinding(**plain["finding"]), plain["files"])
+                self._add(StoredFinding(**plain["finding"]), plain["files"], plain["root"])
             results = {n: HuntOutcome(**fields) for n, fields in outcome.value["outcomes"]}
         else:
             reason = outcome.loss or str(outcome.error)
@@ -93,14 +96,17 @@ class HuntOnHosts:
             self.claimed.discard(number)
             self.done += 1
 
-    def _add(self, finding: StoredFinding, files: dict[str, bytes]) -> None:
-        """A finding with the files of its folder, if the store does not know it."""
+    def _add(self, finding: StoredFinding, files: dict[str, bytes], there: str) -> None:
+        """A finding with the files of its folder, if the store does not know it. there: the folder
+        of the worker's store, which texts name."""
         if any(stored.key == finding.key for stored in self.store.findings()):
             return
         root = Path(self.task.folder)
         for name, content in files.items():
             target = root / _inside(name)
             target.parent.mkdir(parents=True, exist_ok=True)
+            if target.suffix in TEXTS:
+                content = content.replace(there.encode(), os.fsencode(root))
             target.write_bytes(content)
         folder = str(root / _inside(finding.folder)) if finding.folder else ""
         self.store.begin_finding(dataclasses.replace(finding, folder=folder, count=0))
@@ -153,8 +159,9 @@ class _Station:
 
     def _sent(self, finding: StoredFinding) -> dict[str, Any]:
         """A finding and the files of its folder, by paths within the store's folder."""
+        root = str(self.folder)
         if not finding.folder:
-            return {"finding": dataclasses.asdict(finding), "files": {}}
+            return {"finding": dataclasses.asdict(finding), "files": {}, "root": root}
         folder = Path(finding.folder).relative_to(self.folder)
         top = self.folder / Path(*folder.parts[:2])  # findings/NAME, which may hold cases
         files = {
@@ -163,7 +170,7 @@ class _Station:
             if path.is_file() and not path.is_symlink()
         }
         own = dataclasses.replace(finding, folder=folder.as_posix())
-        return {"finding": dataclasses.asdict(own), "files": files}
+        return {"finding": dataclasses.asdict(own), "files": files, "root": root}
 
 
 _stations: list[_Station] = []
