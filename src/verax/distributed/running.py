@@ -210,6 +210,9 @@ class _Slot:
             if not item.batch.is_over:
                 self._do(item)
             self.current = None
+            if item.fresh and self.worker is not None:  # while others repeat, the next is made
+                self.worker.kill()
+                self.worker = None
         if self.worker is not None:
             self.worker.kill()
 

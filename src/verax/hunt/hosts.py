@@ -128,13 +128,14 @@ class _HuntStation:
         self.hunt = hunt
         self.stack = contextlib.ExitStack()
         self.folder = self.stack.enter_context(scratch_folder())
-        plain = dict(hunt["task"])
-        models: Reference | None = plain.pop("models")
-        named = {k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()}
-        named |= {"folder": str(self.folder), "models": str(fetch(models)) if models else ""}
+        plain: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in hunt["task"].items()
+        }
+        models: Reference | None = plain["models"]
+        plain["folder"], plain["models"] = str(self.folder), str(fetch(models)) if models else ""
         self.store = Store(self.folder / STORE, hunt["settings"])
         limit = hunt["memory_mb"] * 2**20
-        self.session = HostSession(HuntTask(**named), self.store, hunt["settings"], limit)
+        self.session = HostSession(HuntTask(**plain), self.store, hunt["settings"], limit)
         self.reported: set[str] = set()
 
     def close(self) -> None:
@@ -145,7 +146,9 @@ class _HuntStation:
     def judge(self, numbers: list[int], keys: list[str]) -> dict[str, Any]:
         seed = self.session.task.seed
         for key in keys:
-            self.store.begin_finding(StoredFinding(key, *[""] * 5, seed, -1, 0, "", "", ""))
+            self.store.begin_finding(
+                StoredFinding(key, "", "", "", "", "", seed, -1, 0, "", "", "")
+            )
         self.reported.update(keys)
         self.store.open_cases(seed, numbers)
         self.session.run(1, None, len(numbers), None)

@@ -160,8 +160,8 @@ class Store:
                 (seed, case_number),
             ).fetchone()
             if row is not None:
-                texts, seconds = row[:-1], row[-1]
-                outcomes[case_number] = HuntOutcome(*(t or "" for t in texts), seconds or 0.0)
+                a, b, c, d, e, f = (text or "" for text in row[:-1])
+                outcomes[case_number] = HuntOutcome(a, b, c, d, e, f, float(row[-1] or 0))
         return outcomes
 
     def _release(self, seed: int) -> None:
