@@ -112,6 +112,7 @@ ALLOWED: dict[str, set[str]] = {
         *("export", "onnx_format", "judge", "runners", "reference", "records", "ops", "ir", "base"),
     },
     "hunt": {
+        "distributed",
         *("api", "loading", "campaign", "repro", "report", "judge", "runners", "reference"),
         *("export", "onnx_format", "frontends.model", "records", "ops", "ir", "base", ""),
     },
@@ -119,8 +120,10 @@ ALLOWED: dict[str, set[str]] = {
     "bench": {"runners.registry", "runners.engines", "records", "base"},
     "images": {"ir", "base"},
     "formats": {"frontends", "compiler.artifacts.saved_program", "base"},  # readers, by texts
+    "distributed": {"base"},
     "replay": {"ir", "records", "base"},
     "evaluation": {
+        "distributed",
         *("images", "replay", "judge", "reference", "ir", "numerics", "records", "base"),
     },
     "verified_conversion": {
@@ -133,6 +136,19 @@ ALLOWED: dict[str, set[str]] = {
         *("records", "ir", "base"),
     },
     "by_value": {"judge", "runners.passes", "records.bisection", "ir", "base"},
+    "evaluating": {
+        *("api", "compiling", "distributed", "evaluation", "images", "judge"),
+        *(
+            "frontends.model",
+            "frontends.common.ledger",
+            "loading",
+            "runners",
+            "records",
+            "replay",
+            "ir",
+            "base",
+        ),
+    },
     "gating": {"api", "compiling", "frontends.model", "judge", "records", "ir", "base"},
     "recording": {"api", "compiling", "loading", "runners", "ir", "base"},
     "generation": {
@@ -195,18 +211,23 @@ ALLOWED: dict[str, set[str]] = {
             "frontends",
             "judge",
         ),
-        *("verified_conversion", "evaluation", "tuning", "hunt", "gating", "generation"),
+        *("verified_conversion", "evaluation", "evaluating", "tuning", "hunt", "gating"),
+        *("generation", "distributed"),
         *("runners", "reference", "records", "ops", "ir", "base", "campaign", "replay", ""),
     },
     "": {
-        *("api", "compiling", "loading", "recording", "tuning", "gating", "testing", "torch"),
+        *("api", "compiling", "evaluating", "loading", "recording", "tuning", "gating"),
+        *("testing", "torch"),
         *("ops", "report", "base"),
     },
 }
 """Room -> what it may import; the longest row that fits a module is its row. "" is verax itself."""
 
 MAX_LINES = 500
-OPTIONAL = ("onnxruntime", "openvino", "torch", "transformers", "sklearn", "tvm", "litert")
+OPTIONAL = (
+    *("onnxruntime", "openvino", "torch", "transformers", "sklearn", "tvm", "litert"),
+    *("ray", "pyarrow"),
+)
 HEAVY = ("numpy", "onnx", "llvmlite", "rich", "typer", "PIL")
 IMPORT_SECONDS = 0.5
 
