@@ -73,7 +73,9 @@ ALLOWED: dict[str, set[str]] = {
             "base",
         ),
     },
-    "compiler.tune": {"compiler.kernels", "compiler.place", "runtime", "records", "base"},
+    "compiler.tune": {
+        *("compiler.kernels", "compiler.place", "runtime", "records", "numerics", "base"),
+    },
     "compiler": {
         *(
             "compiler.passes",

@@ -214,7 +214,8 @@ class TuneOptions:
 
     time_budget: seconds. trials: the most candidates of a kernel. threads, opt_level: as `compile`
     takes them; what is found holds for this number of threads. history: the file to append to, by
-    default the one that `compile` reads. seed: of inputs that are drawn.
+    default the one that `compile` reads. resume: candidates that the history has of exactly these
+    kernels and this machine are not measured again. seed: of inputs that are drawn.
     """
 
     time_budget: float = option(BUDGET, "How long it may take.", RUNNING, metavar="SECONDS")
@@ -236,6 +237,13 @@ class TuneOptions:
         RESULT,
         metavar="FILE",
         files=True,
+    )
+    resume: bool = option(
+        False,
+        "Go on where a run was ended: what the history has of exactly these kernels and this "
+        "machine is not measured again.",
+        RUNNING,
+        "--resume",
     )
     seed: int = same_option(CheckOptions, "seed")
 
@@ -263,6 +271,7 @@ class TuneKeywords(TypedDict, total=False):
     threads: int | None
     opt_level: int | None
     history: Path | None
+    resume: bool
     seed: int
 
 

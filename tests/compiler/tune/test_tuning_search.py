@@ -13,7 +13,8 @@ from verax.base.errors import CompileError
 from verax.compiler.kernels import registry
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.registry import Schedule
-from verax.compiler.tune.search import OTHER_BITS, search
+from verax.compiler.tune.racing import OTHER_BITS
+from verax.compiler.tune.search import search
 from verax.compiler.tune.successive_halving import MARGIN, duel, successive_halving
 
 RULE: Any = registry.schedules(SPEC, TARGET)[0]
