@@ -27,6 +27,7 @@ EXTRAS = {
     "coreml": ("coremltools", "reading CoreML's files"),
     "images": ("pillow", "reading photos"),
     "cuda": ("cuda-bindings", "running on a GPU of NVIDIA"),
+    "ray": ("ray", "working on a cluster"),
 }
 """Extras of ours without which the rest works: the package, and what takes it."""
 

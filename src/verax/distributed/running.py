@@ -1,0 +1,237 @@
+"""One run of a pool: tasks out, outcomes in, workers replaced, repeats alone.
+
+Every place for a worker has a thread, which begins the worker, takes the next task that waits, and
+puts the outcome where the run's caller hears it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from verax.base.errors import VeraxError
+from verax.distributed.messages import pack
+from verax.distributed.outcome import Outcome, WorkerDiedError, WorkerLateError
+from verax.distributed.worker import Worker, ask
+
+AHEAD = 2
+"""Tasks that wait in front of each worker."""
+STARTS = 2
+"""Times that a worker is begun in vain before its place stays empty."""
+HOSTS = 3
+"""Hosts that may vanish under a task before it is taken for the reason."""
+LEAVE_SECONDS = 5.0
+"""What the threads get to end."""
+
+
+@dataclass
+class Batch:
+    """The tasks of one call of `Pool.run`, and where their answers go: a task with a value, an
+    error, and the worker; no task when no worker can be begun."""
+
+    answers: SimpleQueue[tuple[Assignment | None, Any, VeraxError | None, Worker | None]] = field(
+        default_factory=SimpleQueue
+    )
+    is_over: bool = False
+
+
+@dataclass
+class Assignment:
+    """A task that a worker is to do. deaths, hosts: how many of its workers died, and how many of
+    its hosts vanished; fresh: in a worker that did nothing before."""
+
+    index: int
+    task: Any
+    message: bytes
+    timeout: float | None
+    batch: Batch
+    deaths: int = 0
+    hosts: int = 0
+    fresh: bool = False
+
+
+class Run:
+    """The places of a pool's workers. begin: makes and begins a worker. note: is called with a
+    worker and the digests that its host received."""
+
+    def __init__(
+        self,
+        workers: int,
+        begin: Callable[[], Worker],
+        note: Callable[[Worker, list[str]], None],
+    ) -> None:
+        self.begin, self.note = begin, note
+        self.assignments: SimpleQueue[Assignment | None] = SimpleQueue()
+        self.is_running = self.is_closed = False
+        self._workers, self._batch = workers, Batch()
+        self._failure: VeraxError = WorkerDiedError("there is no worker")
+        self._lock = threading.Lock()
+        self._places: list[_Place] = []
+
+    def outcomes(
+        self, name: str, tasks: Iterable[Any], seconds: float | None, timeout: float | None
+    ) -> Iterator[Outcome]:
+        """As `Pool.run`. name: of the function."""
+        self.is_running = True
+        batch = self._batch = Batch()
+        until = None if seconds is None else time.monotonic() + seconds
+        waiting, limit = enumerate(tasks), self._workers * (1 + AHEAD)
+        pending: dict[int, Assignment] = {}
+        repeats: list[Assignment] = []
+        try:
+            self._open()
+            while True:
+                over = until is not None and time.monotonic() >= until
+                if not over and len(repeats) < max(limit, 4):
+                    for index, task in itertools.islice(waiting, limit - len(pending)):
+                        message = pack({"function": name, "value": task})
+                        pending[index] = Assignment(index, task, message, timeout, batch)
+                        self.assignments.put(pending[index])
+                if not pending and repeats:  # nothing else is going on: it has the pool for itself
+                    repeat = repeats.pop(0)
+                    repeat.fresh = True
+                    pending[repeat.index] = repeat
+                    self.assignments.put(repeat)
+                if not pending:
+                    return
+                assignment, value, error, worker = batch.answers.get()
+                if assignment is None or worker is None:
+                    raise self._failure
+                if isinstance(error, WorkerDiedError):
+                    if error.host_is_gone and assignment.hosts < HOSTS:
+                        assignment.hosts += 1
+                        self.assignments.put(assignment)
+                        continue
+                    assignment.deaths += 1
+                    if assignment.deaths < 2:
+                        repeats.append(pending.pop(assignment.index))
+                        continue
+                del pending[assignment.index]
+                yield _outcome(assignment, value, error, worker)
+        finally:
+            self._abandon(batch)
+            self.is_running = False
+
+    def _open(self) -> None:
+        with self._lock:
+            if self._places:
+                if not any(place.is_open for place in self._places):
+                    raise self._failure
+                return
+            self._places = [_Place(self) for _ in range(self._workers)]
+        for place in self._places:
+            place.thread.start()
+
+    def _abandon(self, batch: Batch) -> None:
+        """End the workers that are at tasks of a batch whose outcomes nobody takes any more."""
+        batch.is_over = True
+        remaining = []
+        while True:
+            try:
+                remaining.append(self.assignments.get_nowait())
+            except Empty:
+                break
+        for assignment in remaining:
+            if assignment is None:
+                self.assignments.put(None)
+        for place in self._places:
+            place.end(batch)
+
+    def gave_up(self, error: VeraxError) -> None:
+        """A place stays empty: no worker can be begun there."""
+        with self._lock:
+            self._failure = error
+            if not any(place.is_open for place in self._places):
+                self._batch.answers.put((None, None, error, None))
+
+    def close(self) -> None:
+        """End all workers."""
+        self.is_closed = True
+        for _ in self._places:
+            self.assignments.put(None)
+        for place in self._places:
+            place.end(None)
+        for place in self._places:
+            place.thread.join(LEAVE_SECONDS)
+
+
+def _outcome(
+    assignment: Assignment, value: Any, error: VeraxError | None, worker: Worker
+) -> Outcome:
+    loss = ""
+    if isinstance(error, WorkerDiedError):
+        loss = f"its worker died twice: {error.cause}"
+    elif isinstance(error, WorkerLateError):
+        loss = error.cause
+    return Outcome(
+        assignment.index,
+        assignment.task,
+        value,
+        None if loss else error,
+        loss,
+        worker.name,
+        worker.host,
+    )
+
+
+class _Place:
+    """A place for a worker, and its thread."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.is_open = run, True
+        self.worker: Worker | None = None
+        self.current: Assignment | None = None
+        self.thread = threading.Thread(target=self._work, name="verax-place", daemon=True)
+
+    def end(self, batch: Batch | None) -> None:
+        """Kill the worker if it is at a task of `batch`; in any case for None."""
+        current, worker = self.current, self.worker
+        if worker is not None and (batch is None or (current and current.batch is batch)):
+            worker.kill()
+
+    def _work(self) -> None:
+        failures, is_used = 0, False
+        while not self.run.is_closed:
+            if self.worker is None:
+                try:
+                    self.worker, is_used = self.run.begin(), False
+                except VeraxError as error:
+                    failures += 1
+                    if failures < STARTS:
+                        continue
+                    self.is_open = False
+                    self.run.gave_up(error)
+                    return
+                failures = 0
+            assignment = self.run.assignments.get()
+            if assignment is None:
+                break
+            self.current = assignment
+            if not assignment.batch.is_over:
+                self._do(assignment, is_used)
+                is_used = True
+            self.current = None
+        if self.worker is not None:
+            self.worker.kill()
+
+    def _do(self, assignment: Assignment, is_used: bool) -> None:
+        """Have the worker do a task. Afterwards there is none if it died."""
+        worker, value, failure = self.worker, None, None
+        assert worker is not None
+        try:
+            if assignment.fresh and is_used:
+                worker.kill()
+                self.worker = worker = self.run.begin()
+            value, received = ask(worker, assignment.message, assignment.timeout)
+            self.run.note(worker, received)
+        except VeraxError as error:
+            failure = error
+            if isinstance(error, WorkerDiedError | WorkerLateError):
+                worker.kill()
+                self.worker = None
+        assignment.batch.answers.put((assignment, value, failure, worker))
