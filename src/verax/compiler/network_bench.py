@@ -7,6 +7,7 @@ history, is decided by whoever asks (`compiler.tuner`), in this process or in an
 from __future__ import annotations
 
 import dataclasses
+import platform
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,6 +28,7 @@ from verax.compiler.tune.kernel_bench import Bench, KernelBench, Workload, nanos
 from verax.compiler.tune.racing import BenchRacer
 from verax.compiler.tune.successive_halving import Duel, duel
 from verax.ir.graph import Graph
+from verax.records.environment import environment
 from verax.runtime.program import Program
 
 Arrays = Mapping[str, np.ndarray]
@@ -69,12 +71,14 @@ class Worth:
 
 
 class NetworkBench:
-    """A network compiled by rule on this machine. target, host: what measurements hold for."""
+    """A network compiled by rule on this machine. target, host: what measurements hold for;
+    machine, environment: its name, and versions."""
 
     def __init__(self, graph: Graph, settings: Settings, inputs: Arrays) -> None:
         """Raises what compiling raises; `UnsupportedError` where the target does not run here."""
         self.settings, self.target = settings, require_here(settings)
         self.host = Host.here(self.target, settings.thread_count)
+        self.machine, self.environment = platform.node(), environment()
         self.exe = compile_graph(graph, settings)
         self.exe.run(inputs)
         self.specialized: Specialized = self.exe.specialized

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from verax.base.compile_options import BUDGET
+from verax.base.errors import VeraxError
 from verax.base.settings import Settings
 from verax.compiler.kernels.canonical import digest
 from verax.compiler.kernels.registry import Schedule, Spec, admits, schedules, stages
@@ -38,7 +39,6 @@ from verax.compiler.tune.racing import Racer, Trial
 from verax.compiler.tune.search import Rank, SearchResult, search_on
 from verax.compiler.tune.successive_halving import NOISY
 from verax.ir.graph import Graph
-from verax.records.environment import environment
 from verax.records.tuning import (
     BY_RULE,
     NOT_REACHED,
@@ -55,11 +55,20 @@ LEAST_SHARE = 0.004
 """Of the network's time: kernels with less are not searched."""
 
 
+class DistrustedError(VeraxError):
+    """What measures gave other bits: nothing that it chose is kept."""
+
+    exit_code = 1
+
+
 class Measuring(Protocol):
-    """A network on the device that runs it. target, host: what is measured there holds for."""
+    """A network on the device that runs it. target, host: what is measured there holds for;
+    machine: the computer's name; environment: its versions, as records say them."""
 
     target: Target
     host: Host
+    machine: str
+    environment: Mapping[str, str]
 
     def profile(self) -> Sequence[ProfiledKernel]:
         """Kernels that have a choice, by their share of the time."""
@@ -152,6 +161,8 @@ class _Tuner:
                 results[kernel.spec] = self._search(
                     kernel.workload, bench, stop, list(results.values())
                 )
+        except DistrustedError:
+            raise
         except BaseException:
             self._write_chosen(self._winners(results), results, {})
             raise
@@ -197,7 +208,8 @@ class _Tuner:
         }
 
     def _origin(self, spec: Spec) -> Origin:
-        return Origin.now(self.searching.device, self.searching.model, str(spec))
+        searching = self.searching
+        return Origin.now(searching.device, self.network.machine, searching.model, str(spec))
 
     def _first(self, workload: Workload, before: Sequence[SearchResult]) -> list[Schedule]:
         """What was found for this kernel earlier, here or on a relative; then what won for the
@@ -263,7 +275,7 @@ class _Tuner:
             history=str(self.history.path),
             faults=faults,
             host={name: str(value) for name, value in dataclasses.asdict(self.host).items()},
-            environment=environment(),
+            environment=self.network.environment,
             device=self.searching.device,
             notes=self._notes(results),
         )  # fmt: skip

@@ -80,6 +80,11 @@ class TuningRecord(OneLine):
     notes: tuple[str, ...] = ()
 
     @property
+    def is_right(self) -> bool:
+        """True if no bit differed, of any candidate or of the network."""
+        return self.equal_bits and not self.faults
+
+    @property
     def speedup(self) -> float:
         """Time before by time after, the median of neighboring turns; 1 if nothing is kept."""
         return 1 / self.ratio if self.kept else 1.0

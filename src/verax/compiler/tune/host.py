@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import hashlib
-import platform
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -70,10 +69,10 @@ class Origin:
     when: str = ""
 
     @staticmethod
-    def now(device: str, network: str, spec: str) -> Origin:
-        """That of what this process measures."""
+    def now(device: str, machine: str, network: str, spec: str) -> Origin:
+        """That of what is measured now, with this version."""
         when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        return Origin(device, platform.node(), network, spec, verax_version(), when)
+        return Origin(device, machine, network, spec, verax_version(), when)
 
     @staticmethod
     def of(entry: Mapping[str, Any]) -> Origin:

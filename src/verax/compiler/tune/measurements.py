@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from verax.base.errors import UsageError
 from verax.compiler.kernels.canonical import digest
-from verax.compiler.kernels.registry import Spec, schedules
+from verax.compiler.kernels.registry import Schedule, Spec, schedules
 from verax.compiler.kernels.target import Target
 from verax.compiler.tune.history import LINE, kernel_of, parsed_line
 from verax.compiler.tune.host import Host, Origin
@@ -116,3 +116,17 @@ def numbers_of(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
             yield from numbers_of(item, f"{path}.{i}")
     elif isinstance(value, bool | int):
         yield path, int(value)
+
+
+def quarantine_line(
+    spec: Spec, host: Host, origin: Origin, schedule: Schedule, repro: str
+) -> dict[str, Any]:
+    """That a device gave other bits with a schedule. repro: the file that shows it."""
+    return {
+        "kind": "quarantine",
+        "kernel": digest(spec),
+        "host": dataclasses.asdict(host),
+        "schedule": list(encoded(schedule)),
+        "repro": repro,
+        **origin.members(),
+    }
