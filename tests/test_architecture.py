@@ -140,6 +140,10 @@ ALLOWED: dict[str, set[str]] = {
     "generation": {
         *("compiling", "compiler.executable", "loading", "frontends.model", "ops", "ir", "base"),
     },
+    "device_tuning": {
+        *("api", "compiling", "compiler", "distributed", "loading", "judge.inputs"),
+        *("records", "base"),
+    },
     "tuning": {"api", "compiling", "compiler", "judge.inputs", "records", "ir", "base"},
     "exchanged": {"compiler", "judge", "runners", "reference", "records", "ir", "base"},
     "torch": {
@@ -197,7 +201,15 @@ ALLOWED: dict[str, set[str]] = {
             "frontends",
             "judge",
         ),
-        *("verified_conversion", "evaluation", "tuning", "hunt", "gating", "generation"),
+        *(
+            "verified_conversion",
+            "evaluation",
+            "tuning",
+            "device_tuning",
+            "hunt",
+            "gating",
+            "generation",
+        ),
         *("runners", "reference", "records", "ops", "ir", "base", "campaign", "replay", ""),
     },
     "": {

@@ -138,7 +138,8 @@ class _Tuner:
         self.settings = settings
         self.target, self.host = network.target, network.host
         self.history_lookup = Tuned.on(history.read(), self.target, self.host)
-        self.known = known_trials(history.path, self.host) if searching.resume else {}
+        here = self.host, searching.device, network.machine
+        self.known = known_trials(history.path, *here) if searching.resume else {}
         self.progress = searching.progress
 
     def run(self, bench: MakeBench) -> TuningRecord:

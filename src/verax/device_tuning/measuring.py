@@ -33,7 +33,7 @@ class MeasuringDevice:
 
     settings: "model", a reference to its file, and "params" to that of its arrays or None;
     "reading", keywords of `verax.load`; "inputs", a reference to an .npz file, or None to draw them
-    by "seed" and "sizes"; "opt_level", "threads".
+    by "seed" and "sizes"; "opt_level", "threads"; "label", the device's.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:

@@ -191,7 +191,7 @@ class _Session:
                 network: RemoteNetwork | None = None
                 actor = self.pool.actor(
                     self.measuring,
-                    dict(self.settings),
+                    {**self.settings, "label": self.device.label},
                     device=self.device,
                     timeout=max(BEGIN_SECONDS, self.patience),
                 )

@@ -61,14 +61,18 @@ def entry_of(schedule: tuple[str, Mapping[str, Any]]) -> Entry:
 
 
 def known_trials(
-    path: str | os.PathLike[str], host: Host
+    path: str | os.PathLike[str], host: Host, device: str, machine: str
 ) -> dict[str, dict[tuple[str, tuple[tuple[str, Any], ...]], Trial]]:
-    """By kernel and schedule, what the history at `path` measured on exactly `host`: those that
-    took turns, and those that were refused. Their `schedule` is the history's."""
+    """By kernel and schedule, what the history at `path` measured on exactly `host`, by the device
+    of that label on the computer `machine`: those that took turns, and those that were refused.
+    Their `schedule` is the history's."""
     known: dict[str, dict[Entry, Trial]] = {}
     for entry in entries(path):
         found = kernel_of(entry) if entry.get("kind") in ("measured", "fault") else None
         if found is None or found[1] != host:
+            continue
+        origin = Origin.of(entry)
+        if (origin.device, origin.machine) != (device, machine):
             continue
         bits, ratio, times = entry.get("bits"), entry.get("ratio"), entry.get("microseconds")
         sound = type(bits) is str and type(ratio) in (int, float) and type(times) is list
