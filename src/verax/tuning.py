@@ -65,6 +65,7 @@ def tune(
             budget=options.time_budget,
             trials=options.trials,
             resume=options.resume,
+            learns=options.cost_model,
             model=str(source) if source else graph.name,
             progress=progress or (lambda message, share: None),
         ),

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import tiny  # noqa: F401  (a fixture)
 from tests.device_tuning.misbehaving import MisbehavingDevice
 from verax.base.compile_options import DeviceOptions, TuneOptions
 from verax.base.errors import UnsupportedError, UsageError
@@ -73,7 +72,7 @@ def assert_whole(history: Path, labels: Sequence[str]) -> None:
     assert History(history).read().unreadable == 0
 
 
-def test_two_devices_are_tuned_side_by_side_each_for_itself(tiny: Path, history: Path) -> None:  # noqa: F811
+def test_two_devices_are_tuned_side_by_side_each_for_itself(tiny: Path, history: Path) -> None:
     found = tuned(tiny, history, ["sound", "host,label=wide"])
     assert [r.error for r in found.values()] == ["", ""]
     assert_whole(history, ["sound", "wide"])
@@ -98,7 +97,7 @@ def test_a_device_that_ends_is_begun_again_and_measures_nothing_twice(
     assert_whole(history, ["ends", "sound"])
 
 
-def test_a_candidate_that_ends_the_device_twice_is_refused(tiny: Path, history: Path) -> None:  # noqa: F811
+def test_a_candidate_that_ends_the_device_twice_is_refused(tiny: Path, history: Path) -> None:
     result = tuned(tiny, history, ["ends-always"])["ends-always"]
     assert len(result.ends) == 2
     assert result.record is not None
@@ -107,7 +106,7 @@ def test_a_candidate_that_ends_the_device_twice_is_refused(tiny: Path, history: 
     assert set(measured(history).values()) == {1}
 
 
-def test_a_device_that_hangs_is_not_waited_for(tiny: Path, history: Path) -> None:  # noqa: F811
+def test_a_device_that_hangs_is_not_waited_for(tiny: Path, history: Path) -> None:
     begin = time.monotonic()
     result = tuned(tiny, history, ["hangs"], patience=6.0)["hangs"]
     assert "no answer within 6 s" in result.ends[0]
@@ -142,14 +141,14 @@ def test_a_device_with_other_bits_is_in_quarantine_with_a_repro(
     assert not lines(history, "fault"), "the compiler is not at fault"
 
 
-def test_a_noisy_device_says_so_and_takes_more_turns(tiny: Path, history: Path) -> None:  # noqa: F811
+def test_a_noisy_device_says_so_and_takes_more_turns(tiny: Path, history: Path) -> None:
     record = tuned(tiny, history, ["noisy"])["noisy"].record
     assert record is not None
     assert any(note.startswith("noisy: ") for note in record.notes)
     assert "note: noisy" in str(record)
 
 
-def test_a_coordinator_that_is_killed_goes_on_where_it_was(tiny: Path, history: Path) -> None:  # noqa: F811
+def test_a_coordinator_that_is_killed_goes_on_where_it_was(tiny: Path, history: Path) -> None:
     command = [
         *("tune", str(tiny), "--shape", "n=3", "--threads", "1", "--trials", "13", "-O", "1"),
         *("--device", "avx2,label=board", "--history", str(history), "--time-budget", "300"),

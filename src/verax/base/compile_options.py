@@ -215,7 +215,9 @@ class TuneOptions:
     time_budget: seconds. trials: the most candidates of a kernel. threads, opt_level: as `compile`
     takes them; what is found holds for this number of threads. history: the file to append to, by
     default the one that `compile` reads. resume: candidates that the history has of exactly these
-    kernels and this machine are not measured again. seed: of inputs that are drawn.
+    kernels and this machine are not measured again. cost_model: candidates come in the order of a
+    model fitted from the history, if it has enough and LightGBM or scikit-learn is installed. seed:
+    of inputs that are drawn.
     """
 
     time_budget: float = option(BUDGET, "How long it may take.", RUNNING, metavar="SECONDS")
@@ -245,6 +247,12 @@ class TuneOptions:
         RUNNING,
         "--resume",
     )
+    cost_model: bool = option(
+        True,
+        "Try candidates in the order of a model that is fitted from the history, where LightGBM or "
+        "scikit-learn is installed.",
+        RUNNING,
+    )
     seed: int = same_option(CheckOptions, "seed")
 
     def __post_init__(self) -> None:
@@ -272,6 +280,7 @@ class TuneKeywords(TypedDict, total=False):
     opt_level: int | None
     history: Path | None
     resume: bool
+    cost_model: bool
     seed: int
 
 

@@ -30,13 +30,14 @@ from verax.compiler.network_bench import (
     Worth,
     require_here,
 )
+from verax.compiler.tune.cost_model import cost_model
 from verax.compiler.tune.history import ChosenSchedule, History, chosen_line
 from verax.compiler.tune.host import Host, Origin
 from verax.compiler.tune.kernel_bench import KernelBench, Workload
 from verax.compiler.tune.lookup import Tuned, encoded
 from verax.compiler.tune.measurements import known_trials, measured_lines, workload_line
 from verax.compiler.tune.racing import Racer, Trial
-from verax.compiler.tune.search import Rank, SearchResult, search_on
+from verax.compiler.tune.search import SearchResult, search_on
 from verax.compiler.tune.successive_halving import NOISY
 from verax.ir.graph import Graph
 from verax.records.tuning import (
@@ -84,13 +85,14 @@ class Measuring(Protocol):
 class Searching:
     """How a network is searched. budget: seconds, as far as whole turns allow. trials: how many
     candidates a kernel may have. resume: what the history has of exactly a kernel and host is not
-    measured again. rank: orders candidates. device: label of what measures; model: the network's
-    name. progress: gets what is done, and the share done."""
+    measured again. learns: candidates come in the order of a model of cost, where the history has
+    enough and a package fits it. device: label of what measures; model: the network's name.
+    progress: gets what is done, and the share done."""
 
     budget: float = BUDGET
     trials: int | None = None
     resume: bool = False
-    rank: Rank | None = None
+    learns: bool = True
     device: str = ""
     model: str = ""
     progress: Progress = lambda message, share: None
@@ -140,6 +142,7 @@ class _Tuner:
         self.history_lookup = Tuned.on(history.read(), self.target, self.host)
         here = self.host, searching.device, network.machine
         self.known = known_trials(history.path, *here) if searching.resume else {}
+        self.cost = cost_model(history.path, self.host) if searching.learns else None
         self.progress = searching.progress
 
     def run(self, bench: MakeBench) -> TuningRecord:
@@ -193,12 +196,16 @@ class _Tuner:
                 first=self._first(workload, before),
                 stop=stop,
                 known=known,
-                rank=self.searching.rank,
+                rank=self._rank if self.cost is not None else None,
                 measured=measured,
                 **({} if trials is None else {"trials": trials}),
             )
         finally:
             racer.close()
+
+    def _rank(self, spec: Spec, several: Sequence[Schedule]) -> Sequence[Schedule]:
+        assert self.cost is not None
+        return self.cost.rank(spec, self.target, several)
 
     def _known(self, spec: Spec) -> Mapping[Schedule, Trial]:
         """What an earlier run measured of this kernel, by schedules that it may have now."""
@@ -233,8 +240,10 @@ class _Tuner:
                     and name not in ("blocks", "rows", "cols", "chunk")
                 }
                 first.append(dataclasses.replace(workload.schedule, **changed))  # type: ignore[type-var]
-        fitting = [s for s in dict.fromkeys(first) if admits(workload.spec, self.target, s)]
-        return fitting[:4]
+        fitting = [s for s in dict.fromkeys(first) if admits(workload.spec, self.target, s)][:4]
+        if self.cost is not None:
+            fitting += self.cost.proposals(workload.spec, self.target)
+        return list(dict.fromkeys(fitting))
 
     def _proved(
         self,
@@ -289,6 +298,11 @@ class _Tuner:
             notes.append(
                 f"noisy: the same schedule differed from itself by up to {100 * max(noisy):.1f} % "
                 f"in {len(noisy)} of {len(results)} kernels, which took more turns"
+            )
+        if self.cost is not None:
+            notes.append(
+                f"candidates in the order of a model of cost, fitted by {self.cost.engine} from "
+                f"{self.cost.count} measured ones"
             )
         known = sum(result.known for result in results.values())
         if known:

@@ -233,6 +233,7 @@ class _Session:
             budget=budget,
             trials=self.options.trials,
             resume=self.options.resume or is_again,
+            learns=self.options.cost_model,
             device=self.device.label,
             model=self.model,
             progress=self.progress,
