@@ -318,3 +318,37 @@ def test_weights_are_read_from_as_far_as_in_the_network(graph: Graph) -> None:
 def copies_of(stand: KernelBench) -> int:
     pools: Sequence[Any] = list(stand._pools(stand.workload.schedule).values())
     return min(pool.count for pool in pools)
+
+
+def test_a_resumed_run_measures_nothing_again(
+    graph: Graph, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Fake] = []
+
+    def bench(*arguments: object) -> Fake:
+        made.append(fake())
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        return made[-1]
+
+    with pytest.raises(KeyboardInterrupt):
+        tuned(graph, history, monkeypatch, bench=bench)
+    before = lines(history, "measured")
+    record = tuned(graph, history, monkeypatch, bench=bench, resume=True)
+    after = lines(history, "measured")
+    assert after[: len(before)] == before
+    keys = [(m["kernel"], json.dumps(m["schedule"])) for m in after]
+    assert len(set(keys)) == len(keys) > len(before)
+    assert any(f"{len(before)} candidates were in the history" in note for note in record.notes)
+    assert [k.outcome for k in record.kernels] == [TUNED, TUNED]
+    assert sum(made[2].turns.values()) < sum(made[0].turns.values()) / 3, "the last duel alone"
+
+
+def test_times_of_another_device_are_not_taken_by_a_resumed_run(
+    graph: Graph, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned(graph, history, monkeypatch, device="a")
+    once = len(lines(history, "measured"))
+    record = tuned(graph, history, monkeypatch, device="b", resume=True)
+    assert not any("in the history" in note for note in record.notes)
+    assert [m["device"] for m in lines(history, "measured")] == ["a"] * once + ["b"] * once
