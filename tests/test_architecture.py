@@ -121,6 +121,7 @@ ALLOWED: dict[str, set[str]] = {
     "bench": {"runners.registry", "runners.engines", "records", "base"},
     "images": {"ir", "base"},
     "formats": {"frontends", "compiler.artifacts.saved_program", "base"},  # readers, by texts
+    "distributed": {"base"},
     "replay": {"ir", "records", "base"},
     "evaluation": {
         *("images", "replay", "judge", "reference", "ir", "numerics", "records", "base"),
@@ -220,7 +221,10 @@ ALLOWED: dict[str, set[str]] = {
 """Room -> what it may import; the longest row that fits a module is its row. "" is verax itself."""
 
 MAX_LINES = 500
-OPTIONAL = ("onnxruntime", "openvino", "torch", "transformers", "sklearn", "tvm", "litert")
+OPTIONAL = (
+    *("onnxruntime", "openvino", "torch", "transformers", "sklearn", "tvm", "litert"),
+    *("ray", "pyarrow"),
+)
 HEAVY = ("numpy", "onnx", "llvmlite", "rich", "typer", "PIL")
 IMPORT_SECONDS = 0.5
 

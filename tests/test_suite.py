@@ -110,7 +110,19 @@ def test_every_package_that_a_test_may_skip_for_is_installed_or_argued() -> None
 def test_users_extras_are_unpinned_and_all_holds_them() -> None:
     users = set(EXTRAS) - {"test", "suite", "newest", "docs", "examples"}
     slim = {"compile", "onnx", "tensorflow", "images"}
-    assert users == {*slim, "torch", "coreml", "runners", "cuda", "sign", "pytest", "all"}
+    assert users == {
+        *slim,
+        "torch",
+        "coreml",
+        "runners",
+        "cuda",
+        "tune",
+        "ray",
+        "parquet",
+        "sign",
+        "pytest",
+        "all",
+    }
     for extra in users:
         for requirement in EXTRAS[extra]:
             assert not re.search(r"[<~!]|==", requirement.partition(";")[0]), (extra, requirement)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from models import ModelCase, model_cases, model_died, run_model
+from models import ModelCase, model_cases, model_lost, model_to_plain
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -36,12 +36,12 @@ from verax.campaign.outcomes import (
     CaseOutcome,
     FaultCase,
     PairCase,
-    died,
-    run_case,
+    case_to_plain,
+    lost,
 )
 from verax.campaign.placements import FAULTS
 from verax.campaign.summary import baseline_rows, fault_figures, fault_rows, judged, reasons
-from verax.campaign.workers import run_cases
+from verax.distributed import open_pool
 
 NETWORKS, PLACEMENTS, PAIRS = 500, 10, 100
 """Random networks for every honest implementation; placements of every kind; pairs of mistakes."""
@@ -130,12 +130,14 @@ def real_table(outcomes: Sequence[CaseOutcome]) -> Table:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A part of the campaign: its cases, how one is run, and the table of what came of them."""
+    """A part of the campaign: its cases, the table of what came of them, how workers run one, and
+    what becomes of one that takes its worker down."""
 
     cases: Callable[[str, int | None, int], Iterator[Any]]
     table: Callable[[Sequence[CaseOutcome]], Table]
-    run: Callable[[Any], CaseOutcome] = run_case
-    died: Callable[[Any], CaseOutcome] = died
+    function: str = "verax.campaign.outcomes:run_plain_case"
+    to_plain: Callable[[Any], dict[str, Any]] = case_to_plain
+    lost: Callable[[Any, str], CaseOutcome] = lost
 
 
 PARTS = {
@@ -143,7 +145,7 @@ PARTS = {
     "hostile": Part(hostile_cases, honest_table),
     "plants": Part(plant_cases, plant_table),
     "pairs": Part(pair_cases, pair_table),
-    "models": Part(real_cases, real_table, run_model, model_died),
+    "models": Part(real_cases, real_table, "models:run_plain_model", model_to_plain, model_lost),
 }
 
 
@@ -154,7 +156,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", metavar="KIND", help="regular expression")
     parser.add_argument("--seconds", type=float, help="begin nothing new after so long")
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--workers", type=int, help="processes (default 2), or of a cluster")
+    parser.add_argument(
+        "--ray", nargs="?", const="auto", metavar="ADDRESS", help="run on a Ray cluster"
+    )
     parser.add_argument("--json", type=Path, default=Path("out/judge.json"))
     options = parser.parse_args(arguments)
     if unknown := set(options.parts) - set(PARTS):
@@ -200,15 +205,17 @@ def _outcomes(
     """Outcomes of the cases as they come, with progress on a terminal."""
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task(part, total=len(cases))
-        for outcome in run_cases(
-            cases,
-            PARTS[part].run,
-            PARTS[part].died,
-            processes=options.processes,
-            seconds=options.seconds,
-        ):
-            yield outcome
-            progress.update(task, advance=1, description=f"{part}: {outcome.kind}")
+        workers = options.workers or (0 if options.ray is not None else 2)
+        own = PARTS[part]
+        with open_pool(workers, options.ray) as pool:
+            given = (own.to_plain(case) for case in cases)
+            for ended in pool.run(own.function, given, seconds=options.seconds):
+                if ended.loss:
+                    outcome = own.lost(cases[ended.index], ended.loss)
+                else:
+                    outcome = CaseOutcome(**ended.result())
+                yield outcome
+                progress.update(task, advance=1, description=f"{part}: {outcome.kind}")
 
 
 def _write(path: Path, results: dict[str, list[CaseOutcome]]) -> None:

@@ -8,8 +8,9 @@ cannot be loaded yet is counted with its reason.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import verax
 from verax.base.errors import VeraxError
@@ -82,6 +83,17 @@ def _stored(case: ModelCase, model: Model) -> ArraysRunner:
     return runner
 
 
-def model_died(case: ModelCase) -> CaseOutcome:
-    """The outcome of a pair that took its process down."""
-    return CaseOutcome(case.kind, f"{case.kind} by {case.subject}", skipped="the process died")
+def model_to_plain(case: ModelCase) -> dict[str, str]:
+    """A pair as workers are sent it; other hosts need the files at the same places."""
+    return {"model": str(case.model), "subject": case.subject}
+
+
+def run_plain_model(plain: dict[str, str]) -> dict[str, Any]:
+    """`run_model` of what `model_to_plain` gave, as data."""
+    return asdict(run_model(ModelCase(Path(plain["model"]), plain["subject"])))
+
+
+def model_lost(case: ModelCase, loss: str) -> CaseOutcome:
+    """The outcome of a pair that took its process down. loss: why, as the pool says."""
+    label = f"{case.kind} by {case.subject}"
+    return CaseOutcome(case.kind, label, skipped=f"the process died: {loss}")

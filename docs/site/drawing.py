@@ -43,6 +43,7 @@ BLOCKS = (
             "loading",
             "recording",
             "tuning",
+            "device_tuning",
             "gating",
             "hunt",
             "generation",
@@ -96,7 +97,12 @@ BLOCKS = (
         ("reference", "ops", "ir", "numerics"),
         "#dbe9f6",
     ),
-    Block("Ground", "shared by all", ("records", "report", "formats", "base"), "#ececec"),
+    Block(
+        "Ground",
+        "shared by all",
+        ("records", "report", "formats", "distributed", "base"),
+        "#ececec",
+    ),
 )
 WIDTH, MARGIN, GAP, ROOM_HEIGHT, TITLE, ARROW = 760, 12, 8, 28, 46, 34
 """Pixels: the drawing as wide as a page, around blocks, around rooms, a room, a block's name and

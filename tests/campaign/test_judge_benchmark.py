@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "judge"
 
 
 def started(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(SCRIPT), *arguments, "--processes", "1"]
+    command = [sys.executable, str(SCRIPT), *arguments, "--workers", "1"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

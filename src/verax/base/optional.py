@@ -28,6 +28,7 @@ EXTRAS = {
     "images": ("pillow", "reading photos"),
     "cuda": ("cuda-bindings", "running on a GPU of NVIDIA"),
     "ray": ("ray", "working on a cluster"),
+    "parquet": ("pyarrow", "reading Parquet files"),
 }
 """Extras of ours without which the rest works: the package, and what takes it."""
 

@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -74,6 +75,18 @@ class PairCase:
 
 
 Case = BaselineCase | FaultCase | PairCase
+CASES: dict[str, type[Case]] = {k.__name__: k for k in (BaselineCase, FaultCase, PairCase)}
+
+
+def case_to_plain(case: Case) -> dict[str, Any]:
+    """A case as workers of a pool are sent it."""
+    return {"case": type(case).__name__, **dataclasses.asdict(case)}
+
+
+def run_plain_case(plain: dict[str, Any]) -> dict[str, Any]:
+    """`run_case` of what `case_to_plain` gave, as data."""
+    fields = {k: v for k, v in plain.items() if k != "case"}
+    return dataclasses.asdict(run_case(CASES[plain["case"]](**fields)))
 
 
 @dataclass
@@ -128,9 +141,9 @@ def run_case(case: Case) -> CaseOutcome:
     return outcome
 
 
-def died(case: Case) -> CaseOutcome:
-    """The outcome of a case that took its process down."""
-    return CaseOutcome(case.kind, repr(case), skipped="the process died")
+def lost(case: Case, loss: str) -> CaseOutcome:
+    """The outcome of a case that took its process down. loss: why, as the pool says."""
+    return CaseOutcome(case.kind, repr(case), skipped=f"the process died: {loss}")
 
 
 RUNNERS: dict[str, Callable[[], Runner]] = {

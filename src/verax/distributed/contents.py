@@ -1,6 +1,6 @@
 """Contents: files and bytes that tasks need, named by their SHA-256, brought to every host once.
 
-`Pool.put` gives a `Reference`, which tasks carry; `fetch`, in a worker, gives a path on the
+`WorkerPool.put` gives a `Reference`, which tasks carry; `fetch`, in a worker, gives a path on the
 worker's host. A file that lies where it was put from and is what it was is used as it is, so that
 nothing is copied on one machine; elsewhere it is written into the folder of the host, once for all
 of its workers. What nobody took for a week is removed from there.
@@ -34,7 +34,7 @@ Source = Callable[[str], bytes]
 
 
 @dataclass(frozen=True)
-class File:
+class ContentFile:
     """A file of a reference. name: relative, of one or more parts. size: in bytes. path, modified:
     where it was put from and when it was written (in nanoseconds); "" and 0 for bytes."""
 
@@ -49,7 +49,7 @@ class File:
 class Reference:
     """Contents that were put: one file or several of a folder. host: where they were put."""
 
-    files: tuple[File, ...]
+    files: tuple[ContentFile, ...]
     host: str
     is_folder: bool = False
 
@@ -70,7 +70,7 @@ class Reference:
     def of_plain(plain: list[Any]) -> Reference:
         """Read `to_plain`."""
         files, host, is_folder = plain
-        return Reference(tuple(File(*f) for f in files), str(host), bool(is_folder))
+        return Reference(tuple(ContentFile(*f) for f in files), str(host), bool(is_folder))
 
 
 def host_name() -> str:
@@ -108,10 +108,10 @@ def reference_to_bytes(content: bytes, name: str) -> Reference:
     """A reference to bytes, which are written into the folder of this host."""
     digest = hashlib.sha256(content).hexdigest()
     _write(digest, content)
-    return Reference((File(name, digest, len(content)),), host_name())
+    return Reference((ContentFile(name, digest, len(content)),), host_name())
 
 
-def _file(path: Path, name: str) -> File:
+def _file(path: Path, name: str) -> ContentFile:
     try:
         before = path.stat()
         digest = hashlib.sha256()
@@ -120,7 +120,7 @@ def _file(path: Path, name: str) -> File:
                 digest.update(block)
     except OSError as error:
         raise InputError(f"cannot read the file: {error.strerror}", place=str(path)) from error
-    return File(name, digest.hexdigest(), before.st_size, str(path), before.st_mtime_ns)
+    return ContentFile(name, digest.hexdigest(), before.st_size, str(path), before.st_mtime_ns)
 
 
 def _nothing(digest: str) -> bytes:
@@ -195,7 +195,7 @@ def _origin(reference: Reference) -> Path | None:
     return first.parents[len(Path(reference.files[0].name).parts) - 1]
 
 
-def _brought(file: File) -> Path:
+def _brought(file: ContentFile) -> Path:
     """The bytes of a file in the folder of this host; whoever comes first brings them."""
     path = host_folder() / "contents" / file.digest
     with _turn(file.digest):
@@ -217,7 +217,7 @@ def _brought(file: File) -> Path:
         return _write(file.digest, content)
 
 
-def _named(file: File, path: Path) -> Path:
+def _named(file: ContentFile, path: Path) -> Path:
     """The same bytes under the file's own name, for readers that look at what a name ends in."""
     named = host_folder() / "names" / file.digest / Path(file.name).name
     if not named.is_file():

@@ -29,12 +29,12 @@ except ImportError:  # Windows: nothing is locked there
     fcntl = None
 
 GPUS = "CUDA_VISIBLE_DEVICES"
-_held: list[int] = []
+_locks: list[int] = []
 """Open files that this process has locked; they are closed with it."""
 
 
 @dataclass(frozen=True)
-class Device:
+class ExclusiveDevice:
     """Cores of a host or one GPU.
 
     label: what it is called, in records too. target: what is compiled for, as VERAX_TARGET says it
@@ -51,14 +51,14 @@ class Device:
     host: str = ""
 
     @staticmethod
-    def parse(text: str) -> Device:
+    def parse(text: str) -> ExclusiveDevice:
         """A device as `--device` takes it (see the module). Raises `UsageError`."""
         label, target, cores, gpu, host = text, "", "0", -1, ""
-        for number, word in enumerate(text.split(",")):
+        for index, word in enumerate(text.split(",")):
             key, equals, value = (w.strip() for w in word.partition("="))
-            if not equals and number == 0 and (match := re.fullmatch(r"cuda:(\d+)", key)):
+            if not equals and index == 0 and (match := re.fullmatch(r"cuda:(\d+)", key)):
                 gpu = int(match[1])
-            elif not equals and number == 0 and key:
+            elif not equals and index == 0 and key:
                 target = key
             elif key == "cores" and value:
                 cores = value
@@ -73,16 +73,16 @@ class Device:
                     next_step="for instance avx2,cores=4 or cores=0-3,label=a or cuda:0",
                 )
         numbers = _numbers(cores, text)
-        return Device(label, target, len(numbers) or int(cores), numbers, gpu, host)
+        return ExclusiveDevice(label, target, len(numbers) or int(cores), numbers, gpu, host)
 
     def to_plain(self) -> dict[str, Any]:
         """As a message holds it."""
         return {**vars(self), "numbers": list(self.numbers)}
 
     @staticmethod
-    def of_plain(plain: dict[str, Any]) -> Device:
+    def of_plain(plain: dict[str, Any]) -> ExclusiveDevice:
         """Read `to_plain`."""
-        return Device(**{**plain, "numbers": tuple(plain["numbers"])})
+        return ExclusiveDevice(**{**plain, "numbers": tuple(plain["numbers"])})
 
 
 def _numbers(cores: str, text: str) -> tuple[int, ...]:
@@ -97,7 +97,7 @@ def _numbers(cores: str, text: str) -> tuple[int, ...]:
     return tuple(range(int(match[1]), int(match[2]) + 1)) if match[2] else ()
 
 
-def hold(device: Device) -> tuple[int, ...]:
+def hold(device: ExclusiveDevice) -> tuple[int, ...]:
     """Take a device for this process until it ends: lock it, run on its cores alone, compile for
     its target. The cores that it has now; none where it has no cores of its own.
 
@@ -124,9 +124,9 @@ def hold(device: Device) -> tuple[int, ...]:
             place=f"{device.label} on {host_name()}",
         )
     cores: list[int] = []
-    for number in device.numbers or present:
-        if len(cores) < device.cores and _lock(f"core-{number}"):
-            cores.append(number)
+    for core in device.numbers or present:
+        if len(cores) < device.cores and _lock(f"core-{core}"):
+            cores.append(core)
     if len(cores) < device.cores:
         raise _busy(device, f"{device.cores} cores, {len(cores)} of which are free")
     if pinned:
@@ -134,7 +134,7 @@ def hold(device: Device) -> tuple[int, ...]:
     return tuple(cores)
 
 
-def _busy(device: Device, needs: str) -> DeviceError:
+def _busy(device: ExclusiveDevice, needs: str) -> DeviceError:
     return DeviceError(
         f"the device needs {needs}: another device or command has the others",
         place=f"{device.label} on {host_name()}",
@@ -157,5 +157,5 @@ def _lock(name: str) -> bool:
         with contextlib.suppress(OSError):
             os.close(descriptor)
         return True
-    _held.append(descriptor)
+    _locks.append(descriptor)
     return True

@@ -68,6 +68,21 @@ def unpack(message: bytes | memoryview) -> Any:
     return _filled(value, pieces)
 
 
+def digests_in(message: bytes) -> set[str]:
+    """SHA-256 of the contents that packed data refer to."""
+    digests: set[str] = set()
+
+    def noted(item: dict[str, Any]) -> None:
+        if _CONTENT in item:
+            digests.update(f.digest for f in Reference.of_plain(item[_CONTENT]).files)
+
+    (length,) = _LENGTH.unpack_from(message)
+    text = message[_LENGTH.size : _LENGTH.size + length]
+    if _CONTENT.encode() in text:
+        json.loads(text, object_hook=noted)
+    return digests
+
+
 class _Index(int):
     """Stands for the bytes of that number."""
 

@@ -33,7 +33,7 @@ class RemoteError(VeraxError):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """What came of one task.
 
     index: of the task in the order in which tasks were given, from 0; task: as it was given. value:

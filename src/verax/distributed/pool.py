@@ -21,9 +21,9 @@ from typing import Any
 from verax.base.errors import UsageError, VeraxError
 from verax.base.optional import installed_version
 from verax.distributed.contents import Reference, reference_to_bytes, reference_to_file
-from verax.distributed.device import Device
+from verax.distributed.device import ExclusiveDevice
 from verax.distributed.messages import pack
-from verax.distributed.outcome import Outcome, WorkerDiedError, WorkerLateError
+from verax.distributed.outcome import TaskOutcome, WorkerDiedError, WorkerLateError
 from verax.distributed.running import Run
 from verax.distributed.serving import reference_name
 from verax.distributed.worker import Worker, ask
@@ -34,7 +34,7 @@ LEAVE_SECONDS = 5.0
 """What the threads of workers get to end."""
 
 
-class Pool(ABC):
+class WorkerPool(ABC):
     """Workers for tasks, and actors. It is a context, at whose end all of them are ended.
 
     workers: how many tasks run at a time. transfers: how often contents were brought to a host, by
@@ -52,7 +52,7 @@ class Pool(ABC):
         self._is_closed = False
 
     @abstractmethod
-    def _worker(self, device: Device | None) -> Worker:
+    def _worker(self, device: ExclusiveDevice | None) -> Worker:
         """A worker that was not begun yet, with a device for itself."""
 
     @property
@@ -67,7 +67,7 @@ class Pool(ABC):
         *,
         seconds: float | None = None,
         timeout: float | None = None,
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[TaskOutcome]:
         """Outcomes of `function(task)` as they are ready, in any order, exactly one for each task
         that was taken from `tasks`.
 
@@ -77,7 +77,7 @@ class Pool(ABC):
         so much time; those that were are finished. timeout: seconds that one task may take; what
         takes longer is lost, and its worker is ended. A task whose worker dies is run again once,
         at the end, alone (where its host is gone, at once); when that dies, too, it is lost.
-        Exceptions of the function are outcomes; see `Outcome`. One run of a pool at a time.
+        Exceptions of the function are outcomes; see `TaskOutcome`. One run of a pool at a time.
 
         Ending the iteration early, or Ctrl-C, ends the workers that are at its tasks; what was
         yielded stays with the caller, and the pool can be used again. Raises `UsageError` for
@@ -94,7 +94,7 @@ class Pool(ABC):
         kind: type | str,
         settings: Any = None,
         *,
-        device: Device | None = None,
+        device: ExclusiveDevice | None = None,
         timeout: float = CALL_SECONDS,
     ) -> Actor:
         """An object `kind(settings)` in a worker of its own, beside those of `run`.
@@ -130,6 +130,10 @@ class Pool(ABC):
         """Have contents ready for hosts that lack them."""
         return  # where there is one host, there is none
 
+    def forget(self, reference: Reference) -> None:
+        """Contents that no later task refers to need not be ready any more."""
+        return
+
     def _begun(self, worker: Worker, seconds: float | None) -> Worker:
         hello = worker.begin(seconds)
         worker.host = str(hello["host"])
@@ -155,7 +159,7 @@ class Pool(ABC):
         if self._run is not None:
             self._run.close()
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(
@@ -180,7 +184,7 @@ class Actor:
         worker: Worker,
         kind: str,
         settings: Any,
-        device: Device | None,
+        device: ExclusiveDevice | None,
         timeout: float,
     ) -> None:
         self.device, self.began = device, Future[str]()
@@ -213,7 +217,7 @@ class Actor:
         """A future of `object.method(value)`; for `concurrent.futures.wait`, too.
 
         timeout: seconds that the call may take, from its turn on. It fails with what the method
-        raises (see `Outcome.error`), with `WorkerDiedError` when the worker is gone, and with
+        raises (see `TaskOutcome.error`), with `WorkerDiedError` when the worker is gone, and with
         `WorkerLateError` when it takes longer: then the worker is ended, too, and every call behind
         it fails at once. Raises `UsageError` for a value that is no plain data.
         """

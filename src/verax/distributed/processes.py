@@ -13,9 +13,9 @@ from typing import Any
 
 from verax.base.processes import Ended, Guarded, SubjectError, Tail
 from verax.distributed.contents import host_name
-from verax.distributed.device import Device
+from verax.distributed.device import ExclusiveDevice
 from verax.distributed.outcome import WorkerDiedError, WorkerLateError
-from verax.distributed.pool import Pool
+from verax.distributed.pool import WorkerPool
 from verax.distributed.worker import Worker, ask
 
 BEGIN_SECONDS = 120.0
@@ -26,10 +26,10 @@ LENGTH = struct.Struct("<Q")
 BLOCK = 1 << 20
 
 
-class ProcessPool(Pool):
+class ProcessPool(WorkerPool):
     """A pool of processes of this machine."""
 
-    def _worker(self, device: Device | None) -> Worker:
+    def _worker(self, device: ExclusiveDevice | None) -> Worker:
         return ProcessWorker(device)
 
     @property
@@ -41,7 +41,7 @@ class ProcessPool(Pool):
 class ProcessWorker(Worker):
     """A process that runs `worker_process`."""
 
-    def __init__(self, device: Device | None) -> None:
+    def __init__(self, device: ExclusiveDevice | None) -> None:
         self._device, self._is_killed = device, False
         self._process: Guarded | None = None
         self._channel: socket.socket | None = None

@@ -1,6 +1,6 @@
 """One run of a pool: tasks out, outcomes in, workers replaced, repeats alone.
 
-Every place for a worker has a thread, which begins the worker, takes the next task that waits, and
+Every slot for a worker has a thread, which begins the worker, takes the next task that waits, and
 puts the outcome where the run's caller hears it.
 """
 
@@ -16,13 +16,13 @@ from typing import Any
 
 from verax.base.errors import VeraxError
 from verax.distributed.messages import pack
-from verax.distributed.outcome import Outcome, WorkerDiedError, WorkerLateError
+from verax.distributed.outcome import TaskOutcome, WorkerDiedError, WorkerLateError
 from verax.distributed.worker import Worker, ask
 
 AHEAD = 2
 """Tasks that wait in front of each worker."""
 STARTS = 2
-"""Times that a worker is begun in vain before its place stays empty."""
+"""Times that a worker is begun in vain before its slot stays empty."""
 HOSTS = 3
 """Hosts that may vanish under a task before it is taken for the reason."""
 LEAVE_SECONDS = 5.0
@@ -31,17 +31,17 @@ LEAVE_SECONDS = 5.0
 
 @dataclass
 class Batch:
-    """The tasks of one call of `Pool.run`, and where their answers go: a task with a value, an
-    error, and the worker; no task when no worker can be begun."""
+    """The tasks of one call of `WorkerPool.run`, and where their answers go: a task with a value,
+    an error, and the worker; no task when no worker can be begun."""
 
-    answers: SimpleQueue[tuple[Assignment | None, Any, VeraxError | None, Worker | None]] = field(
+    answers: SimpleQueue[tuple[PoolTask | None, Any, VeraxError | None, Worker | None]] = field(
         default_factory=SimpleQueue
     )
     is_over: bool = False
 
 
 @dataclass
-class Assignment:
+class PoolTask:
     """A task that a worker is to do. deaths, hosts: how many of its workers died, and how many of
     its hosts vanished; fresh: in a worker that did nothing before."""
 
@@ -56,7 +56,7 @@ class Assignment:
 
 
 class Run:
-    """The places of a pool's workers. begin: makes and begins a worker. note: is called with a
+    """The slots of a pool's workers. begin: makes and begins a worker. note: is called with a
     worker and the digests that its host received."""
 
     def __init__(
@@ -66,23 +66,23 @@ class Run:
         note: Callable[[Worker, list[str]], None],
     ) -> None:
         self.begin, self.note = begin, note
-        self.assignments: SimpleQueue[Assignment | None] = SimpleQueue()
+        self.queue: SimpleQueue[PoolTask | None] = SimpleQueue()
         self.is_running = self.is_closed = False
         self._workers, self._batch = workers, Batch()
         self._failure: VeraxError = WorkerDiedError("there is no worker")
         self._lock = threading.Lock()
-        self._places: list[_Place] = []
+        self._slots: list[_Slot] = []
 
     def outcomes(
         self, name: str, tasks: Iterable[Any], seconds: float | None, timeout: float | None
-    ) -> Iterator[Outcome]:
-        """As `Pool.run`. name: of the function."""
+    ) -> Iterator[TaskOutcome]:
+        """As `WorkerPool.run`. name: of the function."""
         self.is_running = True
         batch = self._batch = Batch()
         until = None if seconds is None else time.monotonic() + seconds
         waiting, limit = enumerate(tasks), self._workers * (1 + AHEAD)
-        pending: dict[int, Assignment] = {}
-        repeats: list[Assignment] = []
+        pending: dict[int, PoolTask] = {}
+        repeats: list[PoolTask] = []
         try:
             self._open()
             while True:
@@ -90,42 +90,42 @@ class Run:
                 if not over and len(repeats) < max(limit, 4):
                     for index, task in itertools.islice(waiting, limit - len(pending)):
                         message = pack({"function": name, "value": task})
-                        pending[index] = Assignment(index, task, message, timeout, batch)
-                        self.assignments.put(pending[index])
+                        pending[index] = PoolTask(index, task, message, timeout, batch)
+                        self.queue.put(pending[index])
                 if not pending and repeats:  # nothing else is going on: it has the pool for itself
                     repeat = repeats.pop(0)
                     repeat.fresh = True
                     pending[repeat.index] = repeat
-                    self.assignments.put(repeat)
+                    self.queue.put(repeat)
                 if not pending:
                     return
-                assignment, value, error, worker = batch.answers.get()
-                if assignment is None or worker is None:
+                item, value, error, worker = batch.answers.get()
+                if item is None or worker is None:
                     raise self._failure
                 if isinstance(error, WorkerDiedError):
-                    if error.host_is_gone and assignment.hosts < HOSTS:
-                        assignment.hosts += 1
-                        self.assignments.put(assignment)
+                    if error.host_is_gone and item.hosts < HOSTS:
+                        item.hosts += 1
+                        self.queue.put(item)
                         continue
-                    assignment.deaths += 1
-                    if assignment.deaths < 2:
-                        repeats.append(pending.pop(assignment.index))
+                    item.deaths += 1
+                    if item.deaths < 2:
+                        repeats.append(pending.pop(item.index))
                         continue
-                del pending[assignment.index]
-                yield _outcome(assignment, value, error, worker)
+                del pending[item.index]
+                yield _outcome(item, value, error, worker)
         finally:
             self._abandon(batch)
             self.is_running = False
 
     def _open(self) -> None:
         with self._lock:
-            if self._places:
-                if not any(place.is_open for place in self._places):
+            if self._slots:
+                if not any(slot.is_open for slot in self._slots):
                     raise self._failure
                 return
-            self._places = [_Place(self) for _ in range(self._workers)]
-        for place in self._places:
-            place.thread.start()
+            self._slots = [_Slot(self) for _ in range(self._workers)]
+        for slot in self._slots:
+            slot.thread.start()
 
     def _abandon(self, batch: Batch) -> None:
         """End the workers that are at tasks of a batch whose outcomes nobody takes any more."""
@@ -133,44 +133,42 @@ class Run:
         remaining = []
         while True:
             try:
-                remaining.append(self.assignments.get_nowait())
+                remaining.append(self.queue.get_nowait())
             except Empty:
                 break
-        for assignment in remaining:
-            if assignment is None:
-                self.assignments.put(None)
-        for place in self._places:
-            place.end(batch)
+        for item in remaining:
+            if item is None:
+                self.queue.put(None)
+        for slot in self._slots:
+            slot.end(batch)
 
     def gave_up(self, error: VeraxError) -> None:
-        """A place stays empty: no worker can be begun there."""
+        """A slot stays empty: no worker can be begun there."""
         with self._lock:
             self._failure = error
-            if not any(place.is_open for place in self._places):
+            if not any(slot.is_open for slot in self._slots):
                 self._batch.answers.put((None, None, error, None))
 
     def close(self) -> None:
         """End all workers."""
         self.is_closed = True
-        for _ in self._places:
-            self.assignments.put(None)
-        for place in self._places:
-            place.end(None)
-        for place in self._places:
-            place.thread.join(LEAVE_SECONDS)
+        for _ in self._slots:
+            self.queue.put(None)
+        for slot in self._slots:
+            slot.end(None)
+        for slot in self._slots:
+            slot.thread.join(LEAVE_SECONDS)
 
 
-def _outcome(
-    assignment: Assignment, value: Any, error: VeraxError | None, worker: Worker
-) -> Outcome:
+def _outcome(item: PoolTask, value: Any, error: VeraxError | None, worker: Worker) -> TaskOutcome:
     loss = ""
     if isinstance(error, WorkerDiedError):
         loss = f"its worker died twice: {error.cause}"
     elif isinstance(error, WorkerLateError):
         loss = error.cause
-    return Outcome(
-        assignment.index,
-        assignment.task,
+    return TaskOutcome(
+        item.index,
+        item.task,
         value,
         None if loss else error,
         loss,
@@ -179,14 +177,14 @@ def _outcome(
     )
 
 
-class _Place:
-    """A place for a worker, and its thread."""
+class _Slot:
+    """A slot for a worker, and its thread."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.is_open = run, True
         self.worker: Worker | None = None
-        self.current: Assignment | None = None
-        self.thread = threading.Thread(target=self._work, name="verax-place", daemon=True)
+        self.current: PoolTask | None = None
+        self.thread = threading.Thread(target=self._work, name="verax-slot", daemon=True)
 
     def end(self, batch: Batch | None) -> None:
         """Kill the worker if it is at a task of `batch`; in any case for None."""
@@ -208,30 +206,30 @@ class _Place:
                     self.run.gave_up(error)
                     return
                 failures = 0
-            assignment = self.run.assignments.get()
-            if assignment is None:
+            item = self.run.queue.get()
+            if item is None:
                 break
-            self.current = assignment
-            if not assignment.batch.is_over:
-                self._do(assignment, is_used)
+            self.current = item
+            if not item.batch.is_over:
+                self._do(item, is_used)
                 is_used = True
             self.current = None
         if self.worker is not None:
             self.worker.kill()
 
-    def _do(self, assignment: Assignment, is_used: bool) -> None:
+    def _do(self, item: PoolTask, is_used: bool) -> None:
         """Have the worker do a task. Afterwards there is none if it died."""
         worker, value, failure = self.worker, None, None
         assert worker is not None
         try:
-            if assignment.fresh and is_used:
+            if item.fresh and is_used:
                 worker.kill()
                 self.worker = worker = self.run.begin()
-            value, received = ask(worker, assignment.message, assignment.timeout)
+            value, received = ask(worker, item.message, item.timeout)
             self.run.note(worker, received)
         except VeraxError as error:
             failure = error
             if isinstance(error, WorkerDiedError | WorkerLateError):
                 worker.kill()
                 self.worker = None
-        assignment.batch.answers.put((assignment, value, failure, worker))
+        item.batch.answers.put((item, value, failure, worker))

@@ -15,7 +15,7 @@ from typing import Any
 from verax.base.errors import UsageError, VeraxError
 from verax.base.optional import installed_version
 from verax.distributed.contents import FETCHER, host_name
-from verax.distributed.device import Device, hold
+from verax.distributed.device import ExclusiveDevice, hold
 from verax.distributed.messages import pack, unpack
 from verax.distributed.outcome import error_to_plain
 
@@ -32,7 +32,7 @@ def begin(plain: dict[str, Any]) -> dict[str, Any]:
 
     Raises as `device.hold`.
     """
-    device = Device.of_plain(plain["device"]) if plain.get("device") else None
+    device = ExclusiveDevice.of_plain(plain["device"]) if plain.get("device") else None
     cores: tuple[int, ...] = ()
     if device is None:
         for name in THREADS:

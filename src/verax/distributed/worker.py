@@ -40,7 +40,13 @@ def ask(
     request: data, or as packed. Raises as `Worker.exchange`, and what was raised there.
     """
     message = request if isinstance(request, bytes) else pack(request)
-    answer = unpack(worker.exchange(message, seconds))
+    return value_of(worker.exchange(message, seconds), worker.name)
+
+
+def value_of(message: bytes, worker: str) -> tuple[Any, list[str]]:
+    """The value of a worker's answer, and the digests that its host received. Raises what was
+    raised there."""
+    answer = unpack(message)
     if "error" in answer:
-        raise error_of_plain(answer["error"], worker.name)
+        raise error_of_plain(answer["error"], worker)
     return answer["value"], list(answer["received"])

@@ -1,0 +1,31 @@
+"""`--workers N` and `--ray [ADDRESS]` of benchmarks and campaigns, as the commands have them."""
+
+from __future__ import annotations
+
+import argparse
+
+from verax.distributed import WorkerPool, open_pool
+
+
+def add_pool_options(parser: argparse.ArgumentParser, workers: int = 1) -> None:
+    """The two options. workers: the default without --ray."""
+    parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help=f"processes (default {workers}), or workers of a cluster (default: one for each core)",
+    )
+    parser.add_argument(
+        "--ray",
+        nargs="?",
+        const="auto",
+        metavar="ADDRESS",
+        help="run on a Ray cluster (without an address: the one of this machine, or a new one)",
+    )
+    parser.set_defaults(default_workers=workers)
+
+
+def pool_of(options: argparse.Namespace) -> WorkerPool:
+    """The pool that the options ask for."""
+    unsaid = 0 if options.ray is not None else options.default_workers
+    return open_pool(unsaid if options.workers is None else options.workers, options.ray)

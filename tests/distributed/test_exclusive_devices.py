@@ -1,0 +1,75 @@
+"""Devices: what a text names, and that nobody shares one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.distributed import tasks
+
+from verax.base.errors import DeviceError, UsageError
+from verax.base.processor import VARIABLE
+from verax.distributed import ExclusiveDevice, open_pool
+from verax.distributed.contents import FOLDER
+
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+pinned = pytest.mark.skipif(not CORES, reason="this system pins no process to cores")
+
+
+@pytest.mark.parametrize(
+    "text, device",
+    [
+        ("avx2,cores=4", ExclusiveDevice("avx2,cores=4", "avx2", 4)),
+        ("cores=2-5,label=a", ExclusiveDevice("a", "", 4, (2, 3, 4, 5))),
+        ("cuda:3,host=b", ExclusiveDevice("cuda:3,host=b", gpu=3, host="b")),
+        ("avx512", ExclusiveDevice("avx512", "avx512")),
+        ("neon,cores=1,host=board,label=Pi", ExclusiveDevice("Pi", "neon", 1, (), -1, "board")),
+    ],
+)
+def test_a_text_names_a_device(text: str, device: ExclusiveDevice) -> None:
+    assert ExclusiveDevice.parse(text) == device == ExclusiveDevice.of_plain(device.to_plain())
+
+
+@pytest.mark.parametrize("text", ["", "cores=", "cores=x", "cores=3-1", "avx2,avx512", "a=b"])
+def test_a_text_that_names_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"says nothing of a device|names no cores"):
+        ExclusiveDevice.parse(text)
+
+
+@pinned
+def test_actors_have_their_cores_and_target_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLDER, str(tmp_path / "host"))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    core = CORES[-1]
+    device = ExclusiveDevice("a", "avx2", 1, (core,))
+    with open_pool(1) as pool, open_pool(1) as other:
+        first = pool.actor(tasks.Adder, {"total": 1}, device=device)
+        first.began.result(60)
+        expected = {"cores": [core], "target": "avx2"}
+        assert first.call("surroundings").result(60) == expected
+        second = other.actor(tasks.Adder, {"total": 1}, device=ExclusiveDevice("b", "", 1, (core,)))
+        with pytest.raises(DeviceError, match="needs 1 cores, 0 of which are free"):
+            second.began.result(60)
+        shared = pool.actor(tasks.Adder, {"total": 1}, device=ExclusiveDevice("c"))
+        assert shared.call("surroundings").result(60) == {"cores": CORES, "target": ""}
+        first.stop()
+        third = other.actor(tasks.Adder, {"total": 1}, device=ExclusiveDevice("d", "", 1, (core,)))
+        third.began.result(60)
+        assert third.call("surroundings").result(60) == {"cores": [core], "target": ""}
+
+
+@pinned
+def test_a_host_that_lacks_cores_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER, str(tmp_path / "host"))
+    with open_pool(1) as pool:
+        many = pool.actor(
+            tasks.Adder, {"total": 1}, device=ExclusiveDevice("m", "", len(CORES) + 1)
+        )
+        with pytest.raises(UsageError, match=f"has {len(CORES) + 1} cores, the host {len(CORES)}"):
+            many.began.result(60)
+        absent = pool.actor(tasks.Adder, {"total": 1}, device=ExclusiveDevice("n", "", 1, (9999,)))
+        with pytest.raises(UsageError, match="no core 9999"):
+            absent.began.result(60)

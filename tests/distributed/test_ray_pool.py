@@ -1,0 +1,175 @@
+"""The pool on Ray: a cluster of simulated hosts, of which one is killed and one is slow.
+
+Ray's own cluster utilities begin several hosts on this machine; each has a folder of its own, so
+that what reaches it can be counted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.distributed import tasks
+
+from verax.base.errors import InputError, UsageError
+from verax.distributed import (
+    ExclusiveDevice,
+    RemoteError,
+    WorkerDiedError,
+    WorkerLateError,
+    WorkerPool,
+    open_pool,
+)
+from verax.distributed.contents import FOLDER
+from verax.distributed.opening import SETTINGS
+
+QUICK = {
+    "health_check_initial_delay_ms": 500,
+    "health_check_period_ms": 300,
+    "health_check_timeout_ms": 1000,
+    "health_check_failure_threshold": 2,
+}
+"""How soon a cluster notices that a host is gone; Ray's own figures are made for larger ones."""
+MEMORY = 80 << 20
+
+
+class Hosts:
+    """A cluster of simulated hosts."""
+
+    def __init__(self, folder: Path) -> None:
+        utilities = importlib.import_module("ray.cluster_utils")
+        head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": MEMORY}
+        self.cluster = utilities.Cluster(
+            initialize_head=True, head_node_args={**head, "_system_config": QUICK}
+        )
+        self.folder, self.nodes = folder, {}
+        self.address: str = self.cluster.address
+
+    def add(self, name: str, cores: int = 2) -> None:
+        variables = {FOLDER: str(self.folder / name)}
+        self.nodes[name] = self.cluster.add_node(
+            num_cpus=cores, env_vars=variables, object_store_memory=MEMORY, node_name=name
+        )
+
+    def kill(self, name: str) -> None:
+        self.cluster.remove_node(self.nodes.pop(name), allow_graceful=False)
+
+
+def place(host: str) -> str:
+    """The simulated host's own name."""
+    return host.partition("(")[2].rstrip(")")
+
+
+def tasks_run_on_all_hosts_and_arrive_once(pool: WorkerPool, hosts: Hosts, tmp_path: Path) -> None:
+    outcomes = list(pool.run(tasks.nap, [0.05 + n / 1000 for n in range(24)]))
+    assert sorted(o.index for o in outcomes) == list(range(24))
+    assert all(o.result() == [o.task, o.host] for o in outcomes)
+    assert {place(o.host) for o in outcomes} == {"a", "b"}
+
+
+def contents_reach_each_host_once(pool: WorkerPool, hosts: Hosts, tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "a.txt").write_text("first")
+    (tmp_path / "net" / "b.txt").write_text("second")
+    references = [pool.put(tmp_path / "net"), pool.put(b"third", name="c.onnx")]
+    given = [references[n % 2] for n in range(24)]
+    outcomes = list(pool.run(tasks.read, given))
+    expected = [["first", "second"], ["third"]]
+    assert all(o.result()[2:] == expected[o.index % 2] for o in outcomes)
+    assert all(o.result()[1] == "c.onnx" for o in outcomes if o.index % 2)
+    seen = {o.host for o in outcomes}
+    assert set(pool.transfers.values()) == {1}
+    assert len(pool.transfers) == 3 * len(seen)
+    again = list(pool.run(tasks.read, given))
+    assert len(again) == 24 and set(pool.transfers.values()) == {1}
+    pool.forget(references[1])
+    (outcome,) = pool.run(tasks.read, [references[1]])
+    assert outcome.result()[2:] == ["third"], "hosts keep what they have"
+
+
+def errors_deaths_and_late_tasks(pool: WorkerPool, hosts: Hosts, tmp_path: Path) -> None:
+    ours, other = sorted(pool.run(tasks.raise_error, ["ours", "b"]), key=lambda o: o.index)
+    assert type(ours.error) is InputError and type(other.error) is RemoteError
+    given = [{"file": str(tmp_path / str(n)), "deaths": d} for n, d in enumerate([0, 1, 2])]
+    outcomes = {o.index: o for o in pool.run(tasks.kill_worker, given)}
+    assert sorted(outcomes) == [0, 1, 2]
+    assert [n for n, o in outcomes.items() if o.loss] == [2]
+    assert [(tmp_path / str(n)).stat().st_size for n in range(3)] == [1, 2, 2]
+    late = {o.index: o for o in pool.run(tasks.nap, [0.01, 60, 0.02], timeout=1.0)}
+    assert {n: o.loss for n, o in late.items()} == {0: "", 1: "no answer within 1 s", 2: ""}
+
+
+def actors_and_devices(pool: WorkerPool, hosts: Hosts, tmp_path: Path) -> None:
+    device = ExclusiveDevice("first", "avx2", 0, host="a")
+    actor = pool.actor(tasks.Adder, {"total": 3}, device=device, timeout=60)
+    actor.began.result(60)
+    assert place(actor.host) == "a" and actor.call("add", 4).result(60) == 7
+    assert actor.call("surroundings").result(60)["target"] == "avx2"
+    call = actor.call("sleep", 60, timeout=0.5)
+    with pytest.raises(WorkerLateError):
+        call.result(60)
+    dying = pool.actor(tasks.Adder, {"total": 3}, device=ExclusiveDevice("b"), timeout=60)
+    with pytest.raises(WorkerDiedError):
+        dying.call("die").result(60)
+    assert not dying.is_alive
+    nowhere = pool.actor(
+        tasks.Adder, {"total": 3}, device=ExclusiveDevice("c", host="z"), timeout=60
+    )
+    with pytest.raises(UsageError, match="no host 'z'"):
+        nowhere.began.result(60)
+
+
+def no_task_is_lost_or_counted_twice_when_a_host_is_killed(
+    pool: WorkerPool, hosts: Hosts, tmp_path: Path
+) -> None:
+    """Host b vanishes while its workers are at tasks, c joins, and a is slow."""
+    hosts.add("c")
+    seen: set[str] = set()
+    outcomes = []
+    killing = threading.Thread(target=hosts.kill, args=("b",))
+    for outcome in pool.run(tasks.nap_longer_on_a, [0.1] * 60):
+        outcomes.append(outcome)
+        seen.add(place(outcome.host))
+        if "b" in seen and not killing.ident:
+            killing.start()
+    killing.join()
+    assert sorted(o.index for o in outcomes) == list(range(60)), "each exactly once"
+    assert all(o.is_done for o in outcomes), [o.loss for o in outcomes if not o.is_done]
+    assert seen == {"a", "b", "c"}
+
+
+def test_a_cluster_of_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One test, as beginning a cluster takes seconds."""
+    for name, value in SETTINGS.items():
+        monkeypatch.setenv(name, value)
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'verax[ray]'")
+    hosts = Hosts(tmp_path / "hosts")
+    try:
+        hosts.add("a")
+        hosts.add("b")
+        with open_pool(4, hosts.address) as pool:
+            for number, check in enumerate(CHECKS):
+                folder = tmp_path / str(number)
+                folder.mkdir()
+                check(pool, hosts, folder)
+    finally:
+        hosts.cluster.shutdown()
+
+
+CHECKS = (
+    tasks_run_on_all_hosts_and_arrive_once,
+    contents_reach_each_host_once,
+    errors_deaths_and_late_tasks,
+    actors_and_devices,
+    no_task_is_lost_or_counted_twice_when_a_host_is_killed,
+)
+
+
+def test_an_address_where_nobody_answers_is_said_at_once() -> None:
+    script: Any = importlib.import_module("verax.distributed.on_ray")
+    for address in ("127.0.0.1:1", "ray://127.0.0.1:1"):
+        with pytest.raises(UsageError, match="no Ray cluster can be used there"):
+            script._require_reachable(address)
