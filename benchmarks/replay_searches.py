@@ -29,7 +29,7 @@ from verax.compiler.kernels.canonical import digest
 from verax.compiler.kernels.registry import Schedule, Spec, schedules
 from verax.compiler.kernels.target import Target
 from verax.compiler.network_bench import NetworkBench
-from verax.compiler.tune.cost_model import ENGINES, CostModel, Example, examples_of
+from verax.compiler.tune.cost_model import ENGINES, CostExample, CostModel, examples_of
 from verax.compiler.tune.host import Host
 from verax.compiler.tune.lookup import decoded, encoded
 from verax.compiler.tune.plain import of_plain, to_plain
@@ -162,11 +162,11 @@ def best_of(kernel: Kernel, tried: Sequence[Schedule], count: int) -> float:
     return best / min(1.0, *kernel.ratios.values())
 
 
-def kernels_of(path: Path, folder: Path) -> Iterator[tuple[Kernel, list[Example]]]:
+def kernels_of(path: Path, folder: Path) -> Iterator[tuple[Kernel, list[CostExample]]]:
     """The recorded kernels, each with the examples of all other networks."""
     target = Target.host()
     examples = examples_of(path, Host.here(target, 1))
-    by_kernel: dict[str, list[Example]] = {}
+    by_kernel: dict[str, list[CostExample]] = {}
     for example in examples:
         by_kernel.setdefault(example.kernel, []).append(example)
     specs = _specs({e.network for e in examples}, path.with_suffix(".specs.json"), folder)

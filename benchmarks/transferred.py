@@ -26,7 +26,7 @@ from verax.compiler.kernels.canonical import digest
 from verax.compiler.kernels.registry import schedules
 from verax.compiler.kernels.target import Target
 from verax.compiler.network_bench import NetworkBench
-from verax.compiler.tune.cost_model import Example, examples_of
+from verax.compiler.tune.cost_model import CostExample, examples_of
 from verax.compiler.tune.host import Host
 from verax.compiler.tune.lookup import decoded
 
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--target", default="host")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
-    best: dict[str, Example] = {}
+    best: dict[str, CostExample] = {}
     for example in examples_of(given.file, Host.here(Target.host(), 1)):
         if example.kernel not in best or example.ratio < best[example.kernel].ratio:
             best[example.kernel] = example

@@ -29,7 +29,7 @@ from verax.compiler.kernels.target import Target
 from verax.compiler.network_bench import NetworkBench
 from verax.compiler.tune.cost_model import combinations
 from verax.compiler.tune.history import History
-from verax.compiler.tune.host import Origin
+from verax.compiler.tune.host import LineOrigin
 from verax.compiler.tune.kernel_bench import KernelBench
 from verax.compiler.tune.measurements import measured_lines, workload_line
 from verax.compiler.tune.racing import BenchRacer, Trial, digest_of
@@ -54,7 +54,7 @@ def record(history: History, name: str, folder: Path, kernels: int, threads: int
     for kernel in network.profile()[:kernels]:
         spec, workload = kernel.spec, kernel.workload
         rule = schedules(spec, network.target)[0]
-        origin = Origin.now("", network.machine, name, str(spec))
+        origin = LineOrigin.now("", network.machine, name, str(spec))
         history.append([workload_line(spec, network.target, network.host, origin)])
         bench = KernelBench(workload, network.target, network.host)
         expected = bench.result(rule)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from verax.compiler.tune.history import ChosenSchedule, History, chosen_line
-from verax.compiler.tune.host import Host, Origin
+from verax.compiler.tune.host import Host, LineOrigin
 
 FAST = Host("avx512 triple", "Swift 9", "Maker 25", (1 << 15, 1 << 19), 1, "c0de")
 SLOW = dataclasses.replace(FAST, target="avx2 triple", processor="Slow 3", threads=2)
@@ -20,7 +20,7 @@ SLOW = dataclasses.replace(FAST, target="avx2 triple", processor="Slow 3", threa
 def word(
     kernel: str, rows: int, gain: float, host: Host, machine: str, when: str = "", device: str = ""
 ) -> dict[str, Any]:
-    origin = Origin(device, machine, f"net-{kernel}", f"pointwise {kernel} x 7", "1.0", when)
+    origin = LineOrigin(device, machine, f"net-{kernel}", f"pointwise {kernel} x 7", "1.0", when)
     return chosen_line(ChosenSchedule(kernel, host, ("ConvSchedule", {"rows": rows}), gain, origin))
 
 

@@ -11,8 +11,6 @@ from verax.base.options import RESULT
 from verax.cli.late import done_in
 from verax.cli.options import Json
 
-ACTIONS = ("list", "filter", "merge", "best", "compare")
-
 
 @done_in("verax.cli.work.history")
 def command(

@@ -32,10 +32,10 @@ from verax.compiler.network_bench import (
 )
 from verax.compiler.tune.cost_model import cost_model
 from verax.compiler.tune.history import ChosenSchedule, History, chosen_line
-from verax.compiler.tune.host import Host, Origin
+from verax.compiler.tune.host import Host, LineOrigin
 from verax.compiler.tune.kernel_bench import KernelBench, Workload
 from verax.compiler.tune.lookup import Tuned, encoded
-from verax.compiler.tune.measurements import known_trials, measured_lines, workload_line
+from verax.compiler.tune.measurements import earlier_trials, measured_lines, workload_line
 from verax.compiler.tune.racing import Racer, Trial
 from verax.compiler.tune.search import SearchResult, search_on
 from verax.compiler.tune.successive_halving import NOISY
@@ -141,7 +141,7 @@ class _Tuner:
         self.target, self.host = network.target, network.host
         self.history_lookup = Tuned.on(history.read(), self.target, self.host)
         here = self.host, searching.device, network.machine
-        self.known = known_trials(history.path, *here) if searching.resume else {}
+        self.earlier = earlier_trials(history.path, *here) if searching.resume else {}
         self.cost = cost_model(history.path, self.host) if searching.learns else None
         self.progress = searching.progress
 
@@ -181,7 +181,7 @@ class _Tuner:
     ) -> SearchResult:
         """One kernel; what was measured is in the history as soon as a race has ended."""
         spec, trials = workload.spec, self.searching.trials
-        known = self._known(spec)
+        earlier = self._earlier(spec)
         self.history.append([workload_line(spec, self.target, self.host, self._origin(spec))])
 
         def measured(trials: Sequence[Trial]) -> None:
@@ -195,7 +195,7 @@ class _Tuner:
                 racer,
                 first=self._first(workload, before),
                 stop=stop,
-                known=known,
+                earlier=earlier,
                 rank=self._rank if self.cost is not None else None,
                 measured=measured,
                 **({} if trials is None else {"trials": trials}),
@@ -207,17 +207,17 @@ class _Tuner:
         assert self.cost is not None
         return self.cost.rank(spec, self.target, several)
 
-    def _known(self, spec: Spec) -> Mapping[Schedule, Trial]:
+    def _earlier(self, spec: Spec) -> Mapping[Schedule, Trial]:
         """What an earlier run measured of this kernel, by schedules that it may have now."""
         return {
             schedule: dataclasses.replace(trial, schedule=schedule)
-            for entry, trial in self.known.get(digest(spec), {}).items()
+            for entry, trial in self.earlier.get(digest(spec), {}).items()
             if (schedule := self.history_lookup.decoded(spec, entry)) is not None
         }
 
-    def _origin(self, spec: Spec) -> Origin:
+    def _origin(self, spec: Spec) -> LineOrigin:
         searching = self.searching
-        return Origin.now(searching.device, self.network.machine, searching.model, str(spec))
+        return LineOrigin.now(searching.device, self.network.machine, searching.model, str(spec))
 
     def _first(self, workload: Workload, before: Sequence[SearchResult]) -> list[Schedule]:
         """What was found for this kernel earlier, here or on a relative; then what won for the
@@ -304,9 +304,9 @@ class _Tuner:
                 f"candidates in the order of a model of cost, fitted by {self.cost.engine} from "
                 f"{self.cost.count} measured ones"
             )
-        known = sum(result.known for result in results.values())
-        if known:
-            notes.append(f"resumed: {known} candidates were in the history, not measured again")
+        earlier = sum(result.earlier for result in results.values())
+        if earlier:
+            notes.append(f"resumed: {earlier} candidates were in the history, not measured again")
         return tuple(notes)
 
     def _kernel(

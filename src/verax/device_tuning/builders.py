@@ -18,7 +18,7 @@ from verax.compiler.tune.host import Host, code_digest
 from verax.compiler.tune.kernel_bench import KernelBench, Workload
 from verax.compiler.tune.plain import of_plain, to_plain, workload_of_plain, workload_to_plain
 from verax.compiler.tune.racing import digest_of
-from verax.distributed import Actor, Pool, WorkerDiedError, WorkerLateError
+from verax.distributed import Actor, WorkerDiedError, WorkerLateError, WorkerPool
 
 KEPT = 256
 """Objects that are kept after they were taken: another device of the target may want them."""
@@ -27,7 +27,7 @@ TRIES = 2
 """Builders that a candidate may end before it is left to the device."""
 
 
-class Builder:
+class CandidateBuilder:
     """What runs in a builder's worker."""
 
     def __init__(self, _: Any = None) -> None:
@@ -36,8 +36,8 @@ class Builder:
     def build(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The object of "spec" with "schedule" for "target", and the version that made it."""
         spec, schedule = of_plain(request["spec"]), of_plain(request["schedule"])
-        made = kernel_object(spec, schedule, Target.named(request["target"]))
-        return {**made, "version": code_digest()}
+        product = kernel_object(spec, schedule, Target.named(request["target"]))
+        return {**product, "version": code_digest()}
 
     def written(self, request: Mapping[str, Any]) -> str:
         """SHA-256 of what the kernel of "workload" writes here with "schedule"; "" where this
@@ -64,7 +64,7 @@ class Builders:
     built: objects that were made. Methods may be called by several threads.
     """
 
-    def __init__(self, pool: Pool, count: int, kind: type | str = Builder) -> None:
+    def __init__(self, pool: WorkerPool, count: int, kind: type | str = CandidateBuilder) -> None:
         self._pool, self._kind, self.built = pool, kind, 0
         self._lock = threading.Lock()
         self._actors = [self._begun() for _ in range(count)]
@@ -76,8 +76,8 @@ class Builders:
         return len(self._actors)
 
     def object(self, spec: Spec, schedule: Schedule, target: str) -> Future[Any]:
-        """A future of `Builder.build`'s answer, or of None where no builder made it. Asked again,
-        it is the same."""
+        """A future of `CandidateBuilder.build`'s answer, or of None where no builder made it. Asked
+        again, it is the same."""
         key = digest(spec), schedule, target
         with self._lock:
             future = self._objects.get(key)
@@ -92,7 +92,7 @@ class Builders:
         return future
 
     def written(self, workload: Workload, schedule: Schedule, target: str) -> str:
-        """`Builder.written`, "" where nobody can say."""
+        """`CandidateBuilder.written`, "" where nobody can say."""
         future: Future[Any] = Future()
         plain = workload_to_plain(workload)
         request = {"workload": plain, "schedule": to_plain(schedule), "target": target}
@@ -108,15 +108,15 @@ class Builders:
             future.set_result(None)
             return
         with self._lock:
-            number = min(self._waiting, key=self._waiting.__getitem__)
-            if not self._actors[number].is_alive:
-                self._actors[number] = self._begun()
-            self._waiting[number] += 1
-            asked = self._actors[number].call(method, request)
+            index = min(self._waiting, key=self._waiting.__getitem__)
+            if not self._actors[index].is_alive:
+                self._actors[index] = self._begun()
+            self._waiting[index] += 1
+            answer = self._actors[index].call(method, request)
 
         def answered(done: Future[Any]) -> None:
             with self._lock:
-                self._waiting[number] -= 1
+                self._waiting[index] -= 1
                 self.built += method == "build" and done.exception() is None
             error = done.exception()
             if isinstance(error, WorkerDiedError | WorkerLateError):
@@ -133,4 +133,4 @@ class Builders:
                 with contextlib.suppress(Exception):
                     future.set_result(done.result())
 
-        asked.add_done_callback(answered)
+        answer.add_done_callback(answered)

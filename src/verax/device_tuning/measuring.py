@@ -94,9 +94,9 @@ class MeasuringDevice:
         one made by this version."""
         assert self._racer is not None
         schedules = [of_plain(plain) for plain in request["candidates"]]
-        for schedule, made in zip(schedules, request["objects"], strict=True):
-            if made is not None and made["version"] == code_digest():
-                take_object(self._spec, schedule, self.network.target, made)
+        for schedule, product in zip(schedules, request["objects"], strict=True):
+            if product is not None and product["version"] == code_digest():
+                take_object(self._spec, schedule, self.network.target, product)
         race = self._racer.race(of_plain(request["best"]), schedules, request["standing"])
         return race_to_plain(race)
 

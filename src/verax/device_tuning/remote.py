@@ -16,7 +16,7 @@ from verax.compiler.kernels.registry import Schedule, Spec, schedules
 from verax.compiler.kernels.target import Target
 from verax.compiler.network_bench import MakeBench, ProfiledKernel, Worth
 from verax.compiler.tune.history import History
-from verax.compiler.tune.host import Host, Origin
+from verax.compiler.tune.host import Host, LineOrigin
 from verax.compiler.tune.kernel_bench import Workload
 from verax.compiler.tune.measurements import quarantine_line
 from verax.compiler.tune.plain import of_plain, to_plain, workload_of_plain, workload_to_plain
@@ -81,12 +81,12 @@ class RemoteNetwork:
 
     def worth(self, winners: Mapping[Spec, Schedule]) -> Worth:
         """See `Measuring`."""
-        pairs = [[to_plain(spec), to_plain(schedule)] for spec, schedule in winners.items()]
-        found = self.ask("worth", pairs)
-        comparison = found["comparison"]
+        winning = [[to_plain(spec), to_plain(schedule)] for spec, schedule in winners.items()]
+        answer = self.ask("worth", winning)
+        comparison = answer["comparison"]
         return Worth(
-            dict(zip(winners, map(float, found["ratios"]), strict=True)),
-            bool(found["equal_bits"]),
+            dict(zip(winners, map(float, answer["ratios"]), strict=True)),
+            bool(answer["equal_bits"]),
             None if comparison is None else duel_of_plain(comparison),
         )
 
@@ -97,7 +97,7 @@ class RemoteNetwork:
         repro = write_repro(
             self.history.path, self.label, workload, schedule, self.target_name, expected, written
         )
-        origin = Origin.now(self.label, self.machine, self.network, str(workload.spec))
+        origin = LineOrigin.now(self.label, self.machine, self.network, str(workload.spec))
         self.history.append(
             [quarantine_line(workload.spec, self.host, origin, schedule, str(repro))]
         )
@@ -140,7 +140,7 @@ class RemoteRacer:
         request = {
             "best": to_plain(best),
             "candidates": [to_plain(s) for s in candidates],
-            "objects": [made.result() for made in objects],
+            "objects": [product.result() for product in objects],
             "standing": standing,
         }
         plain = network.ask("race", request)

@@ -22,14 +22,20 @@ from verax.base.errors import UnsupportedError, UsageError, VeraxError
 from verax.base.npz import write_npz
 from verax.base.settings import Settings
 from verax.compiler.tune.history import History
-from verax.compiler.tune.host import Origin
+from verax.compiler.tune.host import LineOrigin
 from verax.compiler.tune.measurements import measured_lines
 from verax.compiler.tune.racing import Trial
 from verax.compiler.tuner import Progress, Searching, tune_on
-from verax.device_tuning.builders import Builder, Builders
+from verax.device_tuning.builders import Builders, CandidateBuilder
 from verax.device_tuning.measuring import MeasuringDevice, reading_to_plain
 from verax.device_tuning.remote import QuarantinedError, RemoteNetwork
-from verax.distributed import Device, Pool, WorkerDiedError, WorkerLateError, open_pool
+from verax.distributed import (
+    ExclusiveDevice,
+    WorkerDiedError,
+    WorkerLateError,
+    WorkerPool,
+    open_pool,
+)
 from verax.records.tuning import TuningRecord
 
 BEGUN = 3
@@ -68,10 +74,10 @@ def tune_devices(
     inputs: Mapping[str, np.ndarray] | None = None,
     sizes: Mapping[str, int] | None = None,
     progress: Progress = lambda message, share: None,
-    pool: Pool | None = None,
+    pool: WorkerPool | None = None,
     patience: float = PATIENCE,
     measuring: type | str = MeasuringDevice,
-    building: type | str = Builder,
+    building: type | str = CandidateBuilder,
 ) -> list[DeviceResult]:
     """Tune the model in a file on devices, side by side; results in their order.
 
@@ -81,11 +87,11 @@ def tune_devices(
     may take. measuring, building: classes of actors, for tests.
     Raises `UsageError` for devices that cannot be, and a history that cannot be read or written.
     """
-    parsed = [Device.parse(text) for text in devices.device]
+    parsed = [ExclusiveDevice.parse(text) for text in devices.device]
     require_distinct(parsed)
-    kept = History(history)
-    kept.read()
-    kept.append([])
+    lines = History(history)
+    lines.read()
+    lines.append([])
     if pool is None:
         with open_pool(max(1, devices.workers), devices.ray) as opened:
             return tune_devices(
@@ -107,7 +113,7 @@ def tune_devices(
     builders = Builders(pool, max(1, devices.workers), building)
     shares = dict.fromkeys((d.label for d in parsed), 0.0)
 
-    def shown(label: str) -> Progress:
+    def shown_by(label: str) -> Progress:
         def show(message: str, share: float) -> None:
             shares[label] = share
             progress(f"{label}: {message}", sum(shares.values()) / len(shares))
@@ -115,10 +121,10 @@ def tune_devices(
         return show
 
     sessions = [
-        _Session(
-            pool, builders, device, kept, options,
+        _DeviceSession(
+            pool, builders, device, lines, options,
             {**settings, "threads": options.threads or device.cores or options.settings.threads},
-            patience, measuring, str(model), shown(device.label),
+            patience, measuring, str(model), shown_by(device.label),
         )
         for device in parsed
     ]  # fmt: skip
@@ -135,7 +141,7 @@ def tune_devices(
     return [session.result for session in sessions]
 
 
-def require_distinct(devices: Sequence[Device]) -> None:
+def require_distinct(devices: Sequence[ExclusiveDevice]) -> None:
     """Raise `UsageError` for labels that occur twice, and for what cannot be measured yet."""
     labels = [device.label for device in devices]
     for label in labels:
@@ -159,14 +165,14 @@ def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
     return stream.getvalue()
 
 
-class _Session:
+class _DeviceSession:
     """One device. result: what came of it. bug: what is no error of a device."""
 
     def __init__(
         self,
-        pool: Pool,
+        pool: WorkerPool,
         builders: Builders,
-        device: Device,
+        device: ExclusiveDevice,
         history: History,
         options: TuneOptions,
         settings: Mapping[str, Any],
@@ -248,5 +254,5 @@ class _Session:
         if spec is None:
             return
         trials = [Trial(s, False, refused="the device ended twice here") for s in network.racing]
-        origin = Origin.now(self.device.label, network.machine, self.model, str(spec))
+        origin = LineOrigin.now(self.device.label, network.machine, self.model, str(spec))
         self.history.append(measured_lines(spec, network.host, origin, trials))

@@ -22,7 +22,7 @@ from verax.compiler.tune.cost_model import (
     examples_of,
 )
 from verax.compiler.tune.history import History
-from verax.compiler.tune.host import Origin
+from verax.compiler.tune.host import LineOrigin
 from verax.compiler.tune.measurements import measured_lines, numbers_of, workload_line
 from verax.compiler.tune.racing import BenchRacer, Trial
 from verax.compiler.tune.search import search_on
@@ -39,7 +39,7 @@ def price(schedule: Any) -> float:
 def history(tmp_path: Path) -> Path:
     path = tmp_path / "tuning.jsonl"
     for spec in SEEN:
-        origin = Origin(network=f"net of {spec.batch}", spec=str(spec))
+        origin = LineOrigin(network=f"net of {spec.batch}", spec=str(spec))
         rule = registry.schedules(spec, TARGET)[0]
         several = [s for s in [*registry.candidates(spec, TARGET), *combinations(spec, TARGET)]
                    if s != rule]  # fmt: skip

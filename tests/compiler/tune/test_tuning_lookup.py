@@ -25,7 +25,7 @@ from verax.compiler.kernels.products.gemm import GemmSpec, Matrix
 from verax.compiler.kernels.target import Target
 from verax.compiler.tune import lookup
 from verax.compiler.tune.history import ChosenSchedule, Contents, History, chosen_line
-from verax.compiler.tune.host import Host, Origin, code_digest
+from verax.compiler.tune.host import Host, LineOrigin, code_digest
 from verax.compiler.tune.lookup import Tuned, encoded, read_history
 from verax.numerics.expr import trace
 
@@ -226,7 +226,9 @@ def test_a_relative_is_taken_when_asked_for_and_named() -> None:
     near = dataclasses.replace(HERE, code="older")
     candidates = registry.candidates(SPEC, TARGET)
     words = [record(far, candidates[2]), record(near, candidates[1])]
-    named = [dataclasses.replace(w, origin=Origin(machine=f"m{i}")) for i, w in enumerate(words)]
+    named = [
+        dataclasses.replace(w, origin=LineOrigin(machine=f"m{i}")) for i, w in enumerate(words)
+    ]
     transferring = Tuned(Contents(tuple(named)), TARGET, 3, transfers=True)
     asked = transferring.lookup()
     assert asked(SPEC) == candidates[1], "another version is nearer than another processor"

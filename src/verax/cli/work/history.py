@@ -12,7 +12,6 @@ from rich.text import Text
 
 from verax.base.errors import UsageError
 from verax.cli.console import can_write, errors, output, write_json
-from verax.cli.history import ACTIONS
 from verax.compiler.artifacts.default_history import default_history
 from verax.compiler.tune.history_files import (
     Compared,
@@ -28,6 +27,7 @@ from verax.compiler.tune.history_files import (
     write_lines,
 )
 
+ACTIONS = ("list", "filter", "merge", "best", "compare")
 SCHEMA = "verax.history/1"
 
 
@@ -74,11 +74,11 @@ def perform(
         facts["lines"] = len(selected)
         _write(out, selected)
     elif action == "list":
-        summaries, chosen = machines(lines), best(lines)
+        summaries, words = machines(lines), best(lines)
         output.print(_machine_table(summaries))
-        output.print(_kernel_table(chosen))
+        output.print(_kernel_table(words))
         facts["machines"] = [plain(summary) for summary in summaries]
-        facts["kernels"] = [dict(line.entry) for line in chosen]
+        facts["kernels"] = [dict(line.entry) for line in words]
     elif between is not None:
         kernels = compared(lines, *between)
         output.print(_comparison_table(kernels, between))
@@ -139,8 +139,8 @@ def _comparison_table(kernels: Sequence[Compared], between: Sequence[str]) -> Ta
     table.add_column("kernel", overflow="fold")
     for name in between:
         table.add_column(f"gain on {name}", justify="right")
-    for one, other in (tuple(between), tuple(reversed(between))):
-        table.add_column(f"what won on {one}, on {other}", justify="right")
+    for first, second in (tuple(between), tuple(reversed(between))):
+        table.add_column(f"what won on {first}, on {second}", justify="right")
     table.add_column("schedule", overflow="fold")
     for kernel in kernels:
         same = "the same" if kernel.is_same else f"{kernel.first} / {kernel.second}"

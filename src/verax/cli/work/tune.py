@@ -70,7 +70,7 @@ def _on_devices(
     tuning: TuneOptions,
     devices: DeviceOptions,
     reading: ModelOptions,
-    given: dict[str, Any],
+    arrays: dict[str, Any],
     json: Path | None,
     html: Path | None,
 ) -> None:
@@ -94,7 +94,7 @@ def _on_devices(
     with progress(model.name) as show:
         results = tune_devices(
             model, devices, history, tuning,
-            reading=keywords, inputs=given or None, progress=show,
+            reading=keywords, inputs=arrays or None, progress=show,
         )  # fmt: skip
     for result in results:
         _show_device(result)

@@ -35,7 +35,7 @@ Fields = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Example:
+class CostExample:
     """A measured candidate. numbers: of its kernel's spec (`measurements.numbers_of`); schedule,
     rule: names and fields of the two schedules; ratio: of their times; network: where the kernel
     is from."""
@@ -48,25 +48,25 @@ class Example:
     network: str = ""
 
 
-def examples_of(path: str | os.PathLike[str], host: Host) -> list[Example]:
+def examples_of(path: str | os.PathLike[str], host: Host) -> list[CostExample]:
     """What a history has for a model of `host`'s family: measured candidates of kernels whose line
     of kind "workload" is there, too."""
     workloads: dict[tuple[str, Host], Any] = {}
     measured = []
     for entry in entries(path):
-        kind, found = entry.get("kind"), kernel_of(entry)
-        if found is None or host.unlike(found[1]) == ANOTHER:
+        kind, named = entry.get("kind"), kernel_of(entry)
+        if named is None or host.unlike(named[1]) == ANOTHER:
             continue
         if kind == "workload" and type(entry.get("numbers")) is dict:
-            workloads[found[0], found[1]] = entry["numbers"], found[2]
+            workloads[named[0], named[1]] = entry["numbers"], named[2]
         ratio = entry.get("ratio")
         if kind == "measured" and type(ratio) in (int, float) and ratio > 0:
-            measured.append((found, float(ratio), str(entry.get("network", ""))))
+            measured.append((named, float(ratio), str(entry.get("network", ""))))
     examples = []
     for (kernel, at, schedule), ratio, network in measured:
         if (kernel, at) in workloads:
             numbers, rule = workloads[kernel, at]
-            examples.append(Example(kernel, numbers, schedule, rule, ratio, network))
+            examples.append(CostExample(kernel, numbers, schedule, rule, ratio, network))
     return examples
 
 
@@ -76,7 +76,7 @@ class CostModel:
     engine: of ENGINES. count: how many examples there were.
     """
 
-    def __init__(self, examples: Sequence[Example], engine: str = "") -> None:
+    def __init__(self, examples: Sequence[CostExample], engine: str = "") -> None:
         """Raises `MissingPackageError` where none of ENGINES is installed."""
         self.engine, self.count = engine or _engine(), len(examples)
         self._regressions: dict[str, Any] = {}
@@ -127,17 +127,17 @@ def combinations(spec: Spec, target: Target, count: int = COMBINED) -> list[Sche
     """Schedules several steps away from the rule's, drawn by a seed of the kernel's own."""
     rule = schedules(spec, target)[0]
     rng = np.random.default_rng([SEED, int(digest(spec)[:8], 16)])
-    found: dict[Schedule, None] = {}
+    combined: dict[Schedule, None] = {}
     for _ in range(2 * count):
         schedule = rule
         for stage in stages(spec, target):
             steps = [s for s in stage(schedule) if admits(spec, target, s)]
             if steps and rng.random() < 0.6:
                 schedule = steps[int(rng.integers(len(steps)))]
-        found[schedule] = None
-        if len(found) >= count:
+        combined[schedule] = None
+        if len(combined) >= count:
             break
-    return [s for s in found if s != rule]
+    return [s for s in combined if s != rule]
 
 
 def features(numbers: Mapping[str, float], schedule: Fields, rule: Fields) -> list[float]:

@@ -24,7 +24,7 @@ from typing import Any
 from verax.base.errors import UsageError, VeraxError
 from verax.base.files import atomic_write, locked
 from verax.base.reading import plain_bytes
-from verax.compiler.tune.host import UNKNOWN, Host, Origin
+from verax.compiler.tune.host import UNKNOWN, Host, LineOrigin
 
 LINE, INDEX = "verax.tuning/1", "verax.tuning-index/2"
 FAMILY = "verax.tuning/"
@@ -47,7 +47,7 @@ class ChosenSchedule:
     host: Host
     schedule: tuple[str, Mapping[str, Any]]
     gain: float
-    origin: Origin = UNKNOWN
+    origin: LineOrigin = UNKNOWN
 
 
 class History:
@@ -217,7 +217,7 @@ def chosen_of(entry: Any) -> ChosenSchedule | None:
     named, gain = kernel_of(entry), entry.get("gain") if isinstance(entry, dict) else None
     if named is None or not _is_number(gain):
         return None
-    return ChosenSchedule(*named, float(gain), Origin.of(entry))
+    return ChosenSchedule(*named, float(gain), LineOrigin.of(entry))
 
 
 def kernel_of(entry: Any) -> tuple[str, Host, tuple[str, Mapping[str, Any]]] | None:

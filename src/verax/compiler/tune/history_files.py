@@ -23,24 +23,24 @@ from verax.compiler.tune.history import (
     kernel_of,
     parsed_line,
 )
-from verax.compiler.tune.host import Host, Origin
+from verax.compiler.tune.host import Host, LineOrigin
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line of a history. text: as it stands in the file, without its end. chosen: what it says
-    if it is of that kind."""
+    """A line of a history. text: as it stands in the file, without its end. word: the schedule
+    that it chooses, if it is of that kind."""
 
     text: bytes
     kind: str
     kernel: str
     host: Host
     schedule: tuple[str, Mapping[str, Any]]
-    origin: Origin
+    origin: LineOrigin
     entry: Mapping[str, Any]
 
     @property
-    def chosen(self) -> ChosenSchedule | None:
+    def word(self) -> ChosenSchedule | None:
         return chosen_of(self.entry) if self.kind == "chosen" else None
 
     @property
@@ -119,7 +119,7 @@ def read_lines(paths: Sequence[str | os.PathLike[str]]) -> Lines:
             if entry is None or named is None or type(entry.get("kind")) is not str:
                 damaged += 1
                 continue
-            lines[text] = Line(text, entry["kind"], *named, Origin.of(entry), entry)
+            lines[text] = Line(text, entry["kind"], *named, LineOrigin.of(entry), entry)
     return Lines(tuple(lines.values()), skipped, damaged)
 
 
@@ -136,12 +136,12 @@ def best(lines: Sequence[Line]) -> list[Line]:
     largest gain. What `compile` takes from these alone is what it takes from all."""
     last: dict[tuple[str, Host, str, str], tuple[Line, ChosenSchedule]] = {}
     for line in lines:
-        chosen = line.chosen
-        if chosen is None:
+        word = line.word
+        if word is None:
             continue
         key = line.kernel, line.host, line.origin.machine, line.origin.device
-        if key not in last or is_later(chosen, last[key][1]):
-            last[key] = line, chosen
+        if key not in last or is_later(word, last[key][1]):
+            last[key] = line, word
     largest: dict[tuple[str, Host], tuple[Line, ChosenSchedule]] = {}
     for (kernel, host, *_), pair in last.items():
         if (kernel, host) not in largest or pair[1].gain > largest[kernel, host][1].gain:
@@ -175,7 +175,7 @@ def machines(lines: Sequence[Line]) -> list[MachineSummary]:
 
 
 def _summary(machine: str, device: str, host: Host, lines: Sequence[Line]) -> MachineSummary:
-    gains = [chosen.gain for line in best(lines) if (chosen := line.chosen) and chosen.gain > 0]
+    gains = [word.gain for line in best(lines) if (word := line.word) and word.gain > 0]
     return MachineSummary(
         machine,
         device,

@@ -1,5 +1,5 @@
-"""`Host`: for what machine, number of threads and code a measurement holds; `Origin`: where, when
-and for what network it was made, in words, which decides nothing."""
+"""`Host`: for what machine, number of threads and code a measurement holds; `LineOrigin`: where,
+when and for what network it was made, in words, which decides nothing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ ANOTHER_VERSION = "another version of Verax"
 
 
 @dataclasses.dataclass(frozen=True)
-class Origin:
+class LineOrigin:
     """Texts that a line of a history carries for people and for choosing between lines. device:
     label of the device that measured; machine: name of the computer that it is in; network: that
     had the kernel; spec: the kernel in words; verax: version; when: in UTC, as ISO 8601 writes it,
@@ -69,23 +69,23 @@ class Origin:
     when: str = ""
 
     @staticmethod
-    def now(device: str, machine: str, network: str, spec: str) -> Origin:
+    def now(device: str, machine: str, network: str, spec: str) -> LineOrigin:
         """That of what is measured now, with this version."""
         when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        return Origin(device, machine, network, spec, verax_version(), when)
+        return LineOrigin(device, machine, network, spec, verax_version(), when)
 
     @staticmethod
-    def of(entry: Mapping[str, Any]) -> Origin:
+    def of(entry: Mapping[str, Any]) -> LineOrigin:
         """That of a line; what is no text there counts as not said."""
-        texts = {f.name: entry.get(f.name) for f in dataclasses.fields(Origin)}
-        return Origin(**{name: text for name, text in texts.items() if type(text) is str})
+        texts = {f.name: entry.get(f.name) for f in dataclasses.fields(LineOrigin)}
+        return LineOrigin(**{name: text for name, text in texts.items() if type(text) is str})
 
     def members(self) -> dict[str, str]:
         """What it says, as members of a line."""
         return {name: text for name, text in dataclasses.asdict(self).items() if text}
 
 
-UNKNOWN = Origin()
+UNKNOWN = LineOrigin()
 """Of lines that say nothing of it."""
 
 

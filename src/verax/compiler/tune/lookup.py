@@ -102,8 +102,8 @@ class Tuned:
         """Schedules that won for this kernel on hosts of the same family, the nearest first."""
         entries = self._family.get(digest(spec), []) if self._family else []
         in_order = sorted(entries, key=lambda pair: NEARNESS.get(pair[0], 1))
-        found = (decoded(spec, self.target, entry.schedule) for _, entry in in_order)
-        return list(dict.fromkeys(s for s in found if s is not None))
+        decoded_ones = (decoded(spec, self.target, entry.schedule) for _, entry in in_order)
+        return list(dict.fromkeys(s for s in decoded_ones if s is not None))
 
     def decoded(
         self, spec: Spec, entry: tuple[str, tuple[tuple[str, Any], ...]]
@@ -145,9 +145,9 @@ class ScheduleLookup:
             return None
         if spec not in self._schedules:
             schedule = self._tuned.schedule_for(spec)
-            taken = self._tuned.transferred(spec) if schedule is None else None
-            if taken is not None:
-                schedule, self._transferred[spec] = taken
+            handed_on = self._tuned.transferred(spec) if schedule is None else None
+            if handed_on is not None:
+                schedule, self._transferred[spec] = handed_on
             self._schedules[spec] = schedule
         return self._schedules[spec]
 

@@ -14,7 +14,7 @@ from verax.compiler.kernels.canonical import digest
 from verax.compiler.kernels.registry import Schedule, Spec, schedules
 from verax.compiler.kernels.target import Target
 from verax.compiler.tune.history import LINE, kernel_of, parsed_line
-from verax.compiler.tune.host import Host, Origin
+from verax.compiler.tune.host import Host, LineOrigin
 from verax.compiler.tune.lookup import encoded
 from verax.compiler.tune.racing import Trial, faults_of
 
@@ -23,7 +23,7 @@ Entry: TypeAlias = "tuple[str, tuple[tuple[str, Any], ...]]"
 EQUAL = "equal"
 
 
-def workload_line(spec: Spec, target: Target, host: Host, origin: Origin) -> dict[str, Any]:
+def workload_line(spec: Spec, target: Target, host: Host, origin: LineOrigin) -> dict[str, Any]:
     """A kernel that is about to be searched: its sizes, and the schedule that rules choose."""
     return {
         "kind": "workload",
@@ -36,7 +36,7 @@ def workload_line(spec: Spec, target: Target, host: Host, origin: Origin) -> dic
 
 
 def measured_lines(
-    spec: Spec, host: Host, origin: Origin, trials: Sequence[Trial]
+    spec: Spec, host: Host, origin: LineOrigin, trials: Sequence[Trial]
 ) -> list[Mapping[str, Any]]:
     """A line for each candidate of a race."""
     common = {"kernel": digest(spec), "host": dataclasses.asdict(host), **origin.members()}
@@ -60,18 +60,18 @@ def entry_of(schedule: tuple[str, Mapping[str, Any]]) -> Entry:
     return kind, tuple(sorted(fields.items()))
 
 
-def known_trials(
+def earlier_trials(
     path: str | os.PathLike[str], host: Host, device: str, machine: str
 ) -> dict[str, dict[tuple[str, tuple[tuple[str, Any], ...]], Trial]]:
     """By kernel and schedule, what the history at `path` measured on exactly `host`, by the device
     of that label on the computer `machine`: those that took turns, and those that were refused.
     Their `schedule` is the history's."""
-    known: dict[str, dict[Entry, Trial]] = {}
+    trials: dict[str, dict[Entry, Trial]] = {}
     for entry in entries(path):
-        found = kernel_of(entry) if entry.get("kind") in ("measured", "fault") else None
-        if found is None or found[1] != host:
+        named = kernel_of(entry) if entry.get("kind") in ("measured", "fault") else None
+        if named is None or named[1] != host:
             continue
-        origin = Origin.of(entry)
+        origin = LineOrigin.of(entry)
         if (origin.device, origin.machine) != (device, machine):
             continue
         bits, ratio, times = entry.get("bits"), entry.get("ratio"), entry.get("microseconds")
@@ -80,15 +80,15 @@ def known_trials(
             continue
         if bits == EQUAL and not ratio > 0:
             continue  # interrupted before its turn
-        kernel, _, schedule = found
-        known.setdefault(kernel, {})[entry_of(schedule)] = Trial(
+        kernel, _, schedule = named
+        trials.setdefault(kernel, {})[entry_of(schedule)] = Trial(
             schedule=schedule[0],
             bits=bits == EQUAL,
             seconds=tuple(t / 1e6 for t in times),
             refused="" if bits == EQUAL else bits,
             ratio=float(ratio),
         )
-    return known
+    return trials
 
 
 def entries(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
@@ -123,7 +123,7 @@ def numbers_of(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
 
 
 def quarantine_line(
-    spec: Spec, host: Host, origin: Origin, schedule: Schedule, repro: str
+    spec: Spec, host: Host, origin: LineOrigin, schedule: Schedule, repro: str
 ) -> dict[str, Any]:
     """That a device gave other bits with a schedule. repro: the file that shows it."""
     return {

@@ -87,15 +87,15 @@ def _nodes(expr: Expr) -> list[list[Any]]:
 
 
 def _expression(listed: list[list[Any]]) -> Expr:
-    made: list[Expr] = []
+    expressions: list[Expr] = []
     for kind, dtype, first, *arguments in listed:
         if kind == "input":
-            made.append(Input(first, dtype))
+            expressions.append(Input(first, dtype))
         elif kind == "const":
-            made.append(Const(float(first) if isinstance(first, str) else first, dtype))
+            expressions.append(Const(float(first) if isinstance(first, str) else first, dtype))
         else:
-            made.append(Apply(first, [made[i] for i in arguments], dtype))
-    return made[-1]
+            expressions.append(Apply(first, [expressions[i] for i in arguments], dtype))
+    return expressions[-1]
 
 
 def workload_to_plain(workload: Workload) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class BenchRacer:
         """See `Racer`."""
         bench = self._bench
         bench.prepare(candidates)
-        self._known(best)
+        self._require(best)
         trials = {s: self._trial(s) for s in candidates if not self._stop()}
         proved = [s for s, trial in trials.items() if trial.bits]
         samples: dict[Schedule, list[float]] = {}
@@ -84,9 +84,9 @@ class BenchRacer:
         fastest = successive_halving(bench.turn, best, proved, self._stop, samples, ratios)
         fought = None if fastest is None else duel(bench.turn, best, fastest)
         winner = fastest if fought is not None and fought.is_won else None
-        kept = best if winner is None else winner
+        staying = best if winner is None else winner
         for schedule in (*candidates, best):
-            if schedule not in (kept, self._rule):
+            if schedule not in (staying, self._rule):
                 bench.drop(schedule)
                 self.prepared.discard(schedule)
         if winner is not None:
@@ -103,7 +103,7 @@ class BenchRacer:
 
     def last(self, best: Schedule) -> Duel:
         """See `Racer`."""
-        self._known(best)
+        self._require(best)
         return duel(self._bench.turn, self._rule, best, LAST_TURNS)
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class BenchRacer:
         if close is not None:
             close()
 
-    def _known(self, best: Schedule) -> None:
+    def _require(self, best: Schedule) -> None:
         """The best so far is on the bench, also one that an earlier run measured."""
         if best not in self.prepared:
             self._bench.result(best)

@@ -25,7 +25,7 @@ Rank: TypeAlias = Callable[[Spec, Sequence[Schedule]], Sequence[Schedule]]
 @dataclasses.dataclass(frozen=True)
 class SearchResult:
     """What a search found. rule, best: schedules; last: the duel between them, None if it is the
-    same; trials: all candidates, the rule's aside; known: of them, those that an earlier run
+    same; trials: all candidates, the rule's aside; earlier: of them, those that an earlier run
     measured; noise: the largest of its duels."""
 
     spec: Spec
@@ -33,7 +33,7 @@ class SearchResult:
     best: Schedule
     last: Duel | None
     trials: tuple[Trial, ...]
-    known: int = 0
+    earlier: int = 0
     noise: float = 0.0
 
     @property
@@ -64,18 +64,18 @@ def search_on(
     first: Sequence[Schedule] = (),
     trials: int = 1 << 30,
     stop: Callable[[], bool] = lambda: False,
-    known: Mapping[Schedule, Trial] | None = None,
+    earlier: Mapping[Schedule, Trial] | None = None,
     rank: Rank | None = None,
     measured: Callable[[Sequence[Trial]], None] = lambda trials: None,
 ) -> SearchResult:
     """The best schedule of `spec` that `trials` candidates gave in `racer`'s races.
 
     first: candidates to begin with, as far as the kernel admits them. stop: asked between turns and
-    before each candidate is made; what was found by then counts. known: what an earlier run
+    before each candidate is made; what was found by then counts. earlier: what an earlier run
     measured of this kernel, which is not raced again. rank: orders the candidates of each respect.
     measured: gets the trials of each race as soon as it has ended.
     """
-    state = _Search(spec, target, racer, trials, stop, known or {}, rank, measured)
+    state = _Search(spec, target, racer, trials, stop, earlier or {}, rank, measured)
     state.stage(first, ranked=False)
     for stage in stages(spec, target):
         state.stage(stage(state.best))
@@ -92,15 +92,15 @@ class _Search:
         racer: Racer,
         trials: int,
         stop: Callable[[], bool],
-        known: Mapping[Schedule, Trial],
+        earlier: Mapping[Schedule, Trial],
         rank: Rank | None,
         measured: Callable[[Sequence[Trial]], None],
     ) -> None:
         self._spec, self._target, self._racer = spec, target, racer
         self._rule = self.best = schedules(spec, target)[0]
         self._left, self._stop = trials, stop
-        self._known, self._rank, self._measured = known, rank, measured
-        self._standing, self._noise, self._known_count = 1.0, 0.0, 0
+        self._earlier, self._rank, self._measured = earlier, rank, measured
+        self._standing, self._noise, self._earlier_count = 1.0, 0.0, 0
         self._trials: dict[Schedule, Trial] = {}
 
     @property
@@ -117,9 +117,9 @@ class _Search:
         if ranked and self._rank is not None:
             new = list(self._rank(self._spec, new))
         new = new[: max(0, self._left)]
-        self._left -= len(known := [s for s in new if s in self._known])
-        self._recall(known)
-        new = [s for s in new if s not in self._known]
+        self._left -= len(earlier := [s for s in new if s in self._earlier])
+        self._recall(earlier)
+        new = [s for s in new if s not in self._earlier]
         self._racer.ahead(new)
         for at in range(0, len(new), AT_ONCE):
             if self.is_over:
@@ -131,8 +131,8 @@ class _Search:
     def _recall(self, schedules: Sequence[Schedule]) -> None:
         """Take what an earlier run measured; the last duel proves whether it still holds."""
         for schedule in schedules:
-            trial = self._trials[schedule] = self._known[schedule]
-            self._known_count += 1
+            trial = self._trials[schedule] = self._earlier[schedule]
+            self._earlier_count += 1
             if trial.bits and 0 < trial.ratio < self._standing * (1 - MARGIN):
                 self.best, self._standing = schedule, trial.ratio
 
@@ -159,6 +159,6 @@ class _Search:
             self.best,
             last,
             tuple(self._trials.values()),
-            self._known_count,
+            self._earlier_count,
             self._noise,
         )

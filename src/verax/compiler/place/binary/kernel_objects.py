@@ -25,17 +25,17 @@ def kernel_object(spec: Spec, schedule: Schedule, target: Target) -> dict[str, A
     with Assembly(target) as assembly:
         assembly.kernel(spec, schedule)
         assembly.wait()
-    made = COMPILED_KERNELS.find(_key(spec, schedule, target))
-    assert made is not None and made.kernel is not None
-    return {"kernel": dataclasses.asdict(made.kernel), "code": made.code.result()}
+    compiled = COMPILED_KERNELS.find(_key(spec, schedule, target))
+    assert compiled is not None and compiled.kernel is not None
+    return {"kernel": dataclasses.asdict(compiled.kernel), "code": compiled.code.result()}
 
 
-def take_object(spec: Spec, schedule: Schedule, target: Target, made: Mapping[str, Any]) -> None:
+def take_object(spec: Spec, schedule: Schedule, target: Target, product: Mapping[str, Any]) -> None:
     """Keep an object that `kernel_object` gave in another process of the same version: programs of
     this process that call the kernel link it. TypeError: it is something else."""
     code: Future[bytes] = Future()
-    code.set_result(bytes(made["code"]))
-    kernel = Kernel(**made["kernel"])
+    code.set_result(bytes(product["code"]))
+    kernel = Kernel(**product["kernel"])
     COMPILED_KERNELS.keep(_key(spec, schedule, target), CompiledKernel(kernel, code))
 
 
