@@ -61,19 +61,19 @@ def written_here(workload: Workload, schedule: Schedule, target: Target) -> str:
 class Builders:
     """Some builders of a pool; with none of them, devices make candidates themselves.
 
-    built: objects that were made. Methods may be called by several threads.
+    actors: their workers; built: objects that were made. Methods may be called by several threads.
     """
 
     def __init__(self, pool: WorkerPool, count: int, kind: type | str = CandidateBuilder) -> None:
         self._pool, self._kind, self.built = pool, kind, 0
         self._lock = threading.Lock()
-        self._actors = [self._begun() for _ in range(count)]
+        self.actors = [self._begun() for _ in range(count)]
         self._waiting: dict[int, int] = dict.fromkeys(range(count), 0)
         self._objects: OrderedDict[tuple[str, Schedule, str], Future[Any]] = OrderedDict()
 
     @property
     def count(self) -> int:
-        return len(self._actors)
+        return len(self.actors)
 
     def object(self, spec: Spec, schedule: Schedule, target: str) -> Future[Any]:
         """A future of `CandidateBuilder.build`'s answer, or of None where no builder made it. Asked
@@ -104,15 +104,15 @@ class Builders:
 
     def _ask(self, method: str, request: Any, future: Future[Any], tries: int) -> None:
         """Have the builder with the least to do answer; None when none of `tries` did."""
-        if not tries or not self._actors:
+        if not tries or not self.actors:
             future.set_result(None)
             return
         with self._lock:
             index = min(self._waiting, key=self._waiting.__getitem__)
-            if not self._actors[index].is_alive:
-                self._actors[index] = self._begun()
+            if not self.actors[index].is_alive:
+                self.actors[index] = self._begun()
             self._waiting[index] += 1
-            answer = self._actors[index].call(method, request)
+            answer = self.actors[index].call(method, request)
 
         def answered(done: Future[Any]) -> None:
             with self._lock:

@@ -78,7 +78,7 @@ def tuned(
         "_compared",
         lambda self, a, b: Duel(whole, 0.001, (0.2,), (0.2 * whole,)),
     )
-    searching = tuner.Searching(**{"clock": lambda: 0.0, **options})
+    searching = tuner.Searching(**{"clock": lambda: 0.0, "learns": False, **options})
     return tuner.tune(graph, SETTINGS, FEEDS, history, searching, bench=bench)
 
 

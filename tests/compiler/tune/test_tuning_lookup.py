@@ -240,6 +240,22 @@ def test_a_relative_is_taken_when_asked_for_and_named() -> None:
     assert tuned(*named).relatives(SPEC) == [candidates[1], candidates[2]]
 
 
+def test_a_target_that_does_not_run_here_is_for_the_machine_of_the_history() -> None:
+    """A board's history, where the board's program is compiled."""
+    foreign = next(t for t in map(Target.named, ("aarch64", "avx2")) if not t.runs_here())
+    board = dataclasses.replace(
+        Host.here(foreign, 3), processor="Board 4", family="Small", caches=(1 << 15,)
+    )
+    other = registry.candidates(SPEC, foreign)[1]
+    word = dataclasses.replace(record(board, other), origin=LineOrigin(machine="pi"))
+    asked = tuned(word, target=foreign).lookup()
+    assert asked(SPEC) == other
+    assert asked.summary == "1 of 1 kernels tuned exactly on pi"
+    second = dataclasses.replace(word, host=dataclasses.replace(board, processor="Board 5"))
+    assert tuned(word, second, target=foreign).lookup()(SPEC) is None, "which of the two?"
+    assert tuned(word, target=foreign, threads=4).lookup()(SPEC) is None
+
+
 def test_an_exact_record_comes_before_relatives() -> None:
     near = dataclasses.replace(HERE, code="older")
     both = Contents((record(near, registry.candidates(SPEC, TARGET)[2]), record()))

@@ -215,7 +215,7 @@ def parsed_line(text: bytes) -> dict[str, Any] | None:
 def chosen_of(entry: Any) -> ChosenSchedule | None:
     """A line of kind "chosen"; None where a field is missing or of another type."""
     named, gain = kernel_of(entry), entry.get("gain") if isinstance(entry, dict) else None
-    if named is None or not _is_number(gain):
+    if named is None or gain is None or not _is_number(gain):
         return None
     return ChosenSchedule(*named, float(gain), LineOrigin.of(entry))
 

@@ -47,7 +47,8 @@ class Line:
     def ratio(self) -> float:
         """Of a measured candidate: its time by that of the schedule by rule; 0 if not said."""
         ratio = self.entry.get("ratio")
-        return float(ratio) if type(ratio) in (int, float) and self.kind == "measured" else 0.0
+        is_said = isinstance(ratio, int | float) and not isinstance(ratio, bool)
+        return float(ratio) if is_said and ratio and self.kind == "measured" else 0.0
 
 
 @dataclasses.dataclass(frozen=True)

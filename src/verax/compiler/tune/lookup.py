@@ -43,7 +43,10 @@ def decoded(
 class Tuned:
     """A history, asked for one target and number of threads of this machine, or for a `host`.
 
-    transfers: whether records of the same family are taken where there is no exact one.
+    What is compiled for a target that this machine does not run is for another machine: for the one
+    that the history has for exactly that target, number of threads and version, if it has only one;
+    `elsewhere` is then its name. transfers: whether records of the same family are taken where
+    there is no exact one.
     """
 
     def __init__(
@@ -54,7 +57,9 @@ class Tuned:
         host: Host | None = None,
         transfers: bool = False,
     ) -> None:
-        self.target, self.host = target, host or Host.here(target, threads)
+        self.target, self.host, self.elsewhere = target, host or Host.here(target, threads), ""
+        if host is None and not target.runs_here():
+            self.host, self.elsewhere = _only_host(contents, self.host)
         self.transfers = transfers
         self._exact: dict[str, ChosenSchedule] = {}
         self._family: dict[str, list[tuple[str, ChosenSchedule]]] = {}
@@ -127,6 +132,18 @@ class Tuned:
         return min(entries, key=lambda pair: (NEARNESS.get(pair[0], 1), -pair[1].gain))
 
 
+def _only_host(contents: Contents, here: Host) -> tuple[Host, str]:
+    """The one host that a history has for `here`'s target, threads and version, with its name;
+    `here` itself where there is none, or more than one."""
+    hosts = {
+        entry.host: entry.origin.machine or entry.host.processor or "another machine"
+        for entry in contents.schedules
+        if (entry.host.target, entry.host.threads) == (here.target, here.threads)
+        and entry.host.code == here.code
+    }
+    return next(iter(hosts.items())) if len(hosts) == 1 else (here, "")
+
+
 NEARNESS = {ANOTHER_VERSION: 0, ANOTHER_PROCESSOR: 2}
 """Of hosts of the same family, how far away; another number of threads is between."""
 
@@ -156,7 +173,8 @@ class ScheduleLookup:
         """A message: how many kernels have a measured schedule, and why the others have none."""
         tuned = sum(schedule is not None for schedule in self._schedules.values())
         exact = tuned - len(self._transferred)
-        texts = [f"{exact} of {len(self._schedules)} kernels tuned exactly here"]
+        location = f"on {self._tuned.elsewhere}" if self._tuned.elsewhere else "here"
+        texts = [f"{exact} of {len(self._schedules)} kernels tuned exactly {location}"]
         sources: dict[str, int] = {}
         for spec, entry in self._transferred.items():
             name = entry.origin.machine or entry.host.processor
