@@ -71,7 +71,9 @@ def main() -> None:
             verdict = "gains" if duel.is_won else "loses" if duel.is_lost else "equal"
             print(f"{name}: recorded {1 / example.ratio:.3f}, here {1 / duel.ratio:.3f} (noise "
                   f"{100 * duel.noise:.1f} %), {verdict}: {kernel.spec}", flush=True)  # fmt: skip
-    if gains:
+    if not gains:
+        print(f"nothing is handed on; {refused} are not admitted there")
+    else:
         print(f"{len(gains)} handed on: geometric mean {statistics.geometric_mean(gains):.3f}, "
               f"least {min(gains):.3f}, most {max(gains):.3f}; {sum(g > 1 for g in gains)} gain; "
               f"{refused} are not admitted there")  # fmt: skip

@@ -21,6 +21,7 @@ from verax.compiler.tune.kernel_bench import Workload
 from verax.compiler.tune.measurements import quarantine_line
 from verax.compiler.tune.plain import of_plain, to_plain, workload_of_plain, workload_to_plain
 from verax.compiler.tune.racing import OTHER_BITS, Race, Trial
+from verax.compiler.tune.search import AT_ONCE
 from verax.compiler.tune.successive_halving import Duel
 from verax.compiler.tuner import DistrustedError
 from verax.device_tuning.builders import Builders
@@ -28,8 +29,8 @@ from verax.device_tuning.measuring import duel_of_plain
 from verax.device_tuning.quarantine import write_repro
 from verax.distributed import Actor
 
-AHEAD = 8
-"""Candidates that are made while others are raced."""
+AHEAD = 2
+"""Candidates for each builder that are made while others are raced."""
 
 
 class QuarantinedError(DistrustedError):
@@ -128,7 +129,7 @@ class RemoteRacer:
     def ahead(self, candidates: Sequence[Schedule]) -> None:
         """See `Racer`: the first of them are made now."""
         self._next = list(candidates)
-        self._make(self._next[:AHEAD])
+        self._make_ahead()
 
     def race(self, best: Schedule, candidates: Sequence[Schedule], standing: float) -> Race:
         """See `Racer`. Raises `QuarantinedError`."""
@@ -136,7 +137,7 @@ class RemoteRacer:
         network.racing, network.spec = list(candidates), self._workload.spec
         self._next = [s for s in self._next if s not in candidates]
         objects = self._make(candidates)
-        self._make(self._next[:AHEAD])
+        self._make_ahead()
         request = {
             "best": to_plain(best),
             "candidates": [to_plain(s) for s in candidates],
@@ -161,6 +162,10 @@ class RemoteRacer:
 
     def close(self) -> None:
         """See `Racer`; the device does it when it begins another kernel."""
+
+    def _make_ahead(self) -> None:
+        """Keep builders busy with what may be raced next."""
+        self._make(self._next[: AT_ONCE + AHEAD * self._network.builders.count])
 
     def _make(self, candidates: Sequence[Schedule]) -> list[Any]:
         builders, target = self._network.builders, self._network.target_name

@@ -77,8 +77,9 @@ def search_on(
     """
     state = _Search(spec, target, racer, trials, stop, earlier or {}, rank, measured)
     state.stage(first, ranked=False)
-    for stage in stages(spec, target):
-        state.stage(stage(state.best))
+    respects = stages(spec, target)
+    for stage, *later in (respects[i:] for i in range(len(respects))):
+        state.stage(stage(state.best), following=[s for after in later for s in after(state.best)])
         if state.is_over:
             break
     return state.result()
@@ -107,26 +108,37 @@ class _Search:
     def is_over(self) -> bool:
         return self._left < 1 or self._stop()
 
-    def stage(self, candidates: Iterable[Schedule], ranked: bool = True) -> None:
-        """Race candidates that were not raced yet, a few at a time."""
-        new = [
-            s
-            for s in dict.fromkeys(candidates)
-            if s != self._rule and s not in self._trials and admits(self._spec, self._target, s)
-        ]
+    def stage(
+        self,
+        candidates: Iterable[Schedule],
+        ranked: bool = True,
+        following: Sequence[Schedule] = (),
+    ) -> None:
+        """Race candidates that were not raced yet, a few at a time. following: those of later
+        respects if nothing wins in this one, which may be made while these are raced."""
+        new = self._new(candidates)
         if ranked and self._rank is not None:
             new = list(self._rank(self._spec, new))
         new = new[: max(0, self._left)]
         self._left -= len(earlier := [s for s in new if s in self._earlier])
         self._recall(earlier)
         new = [s for s in new if s not in self._earlier]
-        self._racer.ahead(new)
+        later = [s for s in self._new(following) if s not in self._earlier and s not in new]
+        self._racer.ahead([*new, *later][: max(0, self._left)])
         for at in range(0, len(new), AT_ONCE):
             if self.is_over:
                 return
             batch = new[at : at + min(AT_ONCE, self._left)]
             self._left -= len(batch)
             self._race(batch)
+
+    def _new(self, candidates: Iterable[Schedule]) -> list[Schedule]:
+        """Those that the kernel admits and that were not raced yet."""
+        return [
+            s
+            for s in dict.fromkeys(candidates)
+            if s != self._rule and s not in self._trials and admits(self._spec, self._target, s)
+        ]
 
     def _recall(self, schedules: Sequence[Schedule]) -> None:
         """Take what an earlier run measured; the last duel proves whether it still holds."""
