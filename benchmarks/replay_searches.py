@@ -41,6 +41,7 @@ CLOSE = 1.02
 SEEDS = 20
 MOST = 60
 """Candidates that a strategy may try."""
+AFTER = (8, 20, 40, 60)
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,13 @@ def _search(kernel: Kernel, model: CostModel | None, proposes: bool) -> Sequence
     return racer.tried
 
 
+def _then_more(kernel: Kernel, model: CostModel, seed: int, ranked: bool) -> Sequence[Schedule]:
+    """The present search, and whatever it left."""
+    tried = list(_search(kernel, None, False))
+    left = [s for s in _at_random(kernel, model, seed) if s not in tried]
+    return [*tried, *(model.rank(kernel.spec, kernel.target, left) if ranked else left)]
+
+
 def _at_random(kernel: Kernel, model: CostModel, seed: int) -> Sequence[Schedule]:
     order = list(kernel.ratios)
     random.Random(seed).shuffle(order)
@@ -141,6 +149,8 @@ STRATEGIES: Mapping[str, tuple[Strategy, int]] = {
         lambda k, m, s: _search(k, m, True),
         1,
     ),
+    "the present search, then combinations drawn": (lambda k, m, s: _then_more(k, m, s, False), 5),
+    "the same, these in the model's order": (lambda k, m, s: _then_more(k, m, s, True), 1),
     "all that is recorded in the model's order": (_by_model, 1),
     "at random": (_at_random, SEEDS),
     "Optuna, TPESampler": (_of_optuna("TPESampler"), 5),
@@ -201,7 +211,7 @@ def main() -> None:
     parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0])
     given = parser.parse_args()
     found: dict[str, list[float]] = {name: [] for name in STRATEGIES}
-    left: dict[str, list[float]] = {name: [] for name in STRATEGIES}
+    left: dict[tuple[str, int], list[float]] = {(s, n): [] for s in STRATEGIES for n in AFTER}
     nothing, models = 0, dict[str, CostModel]()
     for kernel, others in kernels_of(given.file, given.folder):
         if kernel.goal >= 1:
@@ -214,18 +224,24 @@ def main() -> None:
         for name, (strategy, seeds) in STRATEGIES.items():
             orders = [strategy(kernel, model, seed) for seed in range(seeds)]
             found[name].append(statistics.median(trials_until_close(kernel, o) for o in orders))
-            left[name].append(statistics.median(best_of(kernel, o, 8) for o in orders))
+            for n in AFTER:
+                left[name, n].append(statistics.median(best_of(kernel, o, n) for o in orders))
             counts.append(f"{found[name][-1]:.0f}")
         print(f"{kernel.network}: best {min(kernel.ratios.values()):.3f} of {len(kernel.ratios)}; "
               f"tried {', '.join(counts)}: {kernel.spec}", flush=True)  # fmt: skip
     count = len(next(iter(found.values())))
     print(f"\n{count} kernels; in {nothing} more the rule's schedule is within 2 % of the best")
-    print("| strategy | candidates until within 2 %, median | mean | never | lost after 8 |")
-    print("|---|---|---|---|---|")
+    print(
+        "| strategy | candidates until within 2 %, median | mean | never | "
+        + " | ".join(f"lost after {n}" for n in AFTER)
+        + " |"
+    )
+    print("|---|---|---|---|" + "---|" * len(AFTER))
     for name, counts in found.items():
-        lost = 100 * (statistics.geometric_mean(left[name]) - 1)
-        print(f"| {name} | {statistics.median(counts):g} | {statistics.mean(counts):.1f} | "
-              f"{sum(c >= MOST for c in counts)} | {lost:.1f} % |")  # fmt: skip
+        lost = [100 * (statistics.geometric_mean(left[name, n]) - 1) for n in AFTER]
+        figures = [f"{statistics.median(counts):g}", f"{statistics.mean(counts):.1f}",
+                   str(sum(c >= MOST for c in counts)), *(f"{x:.1f} %" for x in lost)]  # fmt: skip
+        print(f"| {name} | {' | '.join(figures)} |")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
 
 Two cores cannot show what eight builders do, so both are simulated: a builder sleeps BUILD_SECONDS
 for an object, the device RACE_SECONDS for each candidate of a race; all else (the pool, the plain
-data, the search, the history) is what `verax tune --device` does. A device measures one candidate at
-a time, so builders help until they make candidates as fast as it races them.
+data, the search, the history) is what `verax tune --device` does. A device measures one candidate
+at a time, so builders help until they make candidates as fast as it races them.
 """
 
 from __future__ import annotations
