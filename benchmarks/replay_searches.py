@@ -4,7 +4,8 @@
 
 `tuned_searches` makes the file. The recorded ratio of a candidate stands for its measurement, so a
 strategy costs no time, and all of them meet the same numbers; a candidate that was not recorded
-counts as tried and as slow. The model of cost is fitted from the kernels of all other networks.
+counts as tried and as slow. Of candidates that were timed again (`--again`) the mean counts, and
+others are left out. The model of cost is fitted from the kernels of all other networks.
 Kernels for which the rule's own schedule is within 2 % are counted apart: there is nothing to find.
 """
 
@@ -182,11 +183,13 @@ def kernels_of(path: Path, folder: Path) -> Iterator[tuple[Kernel, list[CostExam
     specs = _specs({e.network for e in examples}, path.with_suffix(".specs.json"), folder)
     for name, own in by_kernel.items():
         spec = specs[name]
-        ratios = {
-            schedule: e.ratio
-            for e in own
-            if (schedule := decoded(spec, target, e.schedule)) is not None
-        }
+        times: dict[Schedule, list[float]] = {}
+        for e in own:
+            schedule = decoded(spec, target, e.schedule)
+            if schedule is not None:
+                times.setdefault(schedule, []).append(e.ratio)
+        most = max(map(len, times.values()))
+        ratios = {s: statistics.geometric_mean(t) for s, t in times.items() if len(t) == most}
         network = own[0].network
         yield Kernel(network, spec, target, ratios), [e for e in examples if e.network != network]
 

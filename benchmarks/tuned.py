@@ -3,9 +3,9 @@
     python -m benchmarks.tuned --minutes 10 --workers 2 --json out/tuned.json
     python -m benchmarks.tuned --minutes 2 --networks mobilenetv2 resnet18
 
-Each network is tuned from an empty history on one device (`--device`), with builders beside it; then
-it runs in turns with the rules' schedules and with what was found, bits compared. The ratio is the
-median of neighboring turns, beside its noise. Where tuning beats the rules by more than 3 % the
+Each network is tuned from an empty history on one device (`--device`), with builders beside it;
+then it runs in turns with the rules' schedules and with what was found, bits compared. The ratio is
+the median of neighboring turns, beside its noise. Where tuning beats the rules by more than 3 % the
 rules should learn from it: the kernels with the largest gains are listed.
 """
 
