@@ -78,7 +78,8 @@ class NetworkBench:
         """Raises what compiling raises; `UnsupportedError` where the target does not run here."""
         self.settings, self.target = settings, require_here(settings)
         self.host = Host.here(self.target, settings.thread_count)
-        self.machine, self.environment = platform.node(), environment()
+        self.machine = platform.node()
+        self.environment: Mapping[str, str] = environment()
         self.exe = compile_graph(graph, settings)
         self.exe.run(inputs)
         self.specialized: Specialized = self.exe.specialized

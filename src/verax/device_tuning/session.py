@@ -21,6 +21,7 @@ from verax.base.compile_options import DeviceOptions, TuneOptions
 from verax.base.errors import UnsupportedError, UsageError, VeraxError
 from verax.base.npz import write_npz
 from verax.base.settings import Settings
+from verax.compiler.kernels.registry import Schedule
 from verax.compiler.tune.history import History
 from verax.compiler.tune.host import LineOrigin
 from verax.compiler.tune.measurements import measured_lines
@@ -190,7 +191,8 @@ class _DeviceSession:
     def run(self) -> None:
         """Tune on the device, begun again as often as it may be."""
         ends: list[str] = []
-        begin, racing = time.monotonic(), []
+        racing: list[Schedule] = []
+        begin = time.monotonic()
         try:
             for attempt in range(BEGUN):
                 left = self.options.time_budget - (time.monotonic() - begin)

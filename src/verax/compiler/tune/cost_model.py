@@ -22,7 +22,7 @@ from verax.compiler.kernels.target import LANES, Target
 from verax.compiler.tune.history import kernel_of
 from verax.compiler.tune.host import ANOTHER, Host
 from verax.compiler.tune.lookup import encoded
-from verax.compiler.tune.measurements import entries, numbers_of
+from verax.compiler.tune.measurements import entries, is_number, numbers_of
 
 ENGINES = ("lightgbm", "sklearn")
 """Packages that can fit it, the first that is installed does."""
@@ -60,7 +60,7 @@ def examples_of(path: str | os.PathLike[str], host: Host) -> list[CostExample]:
         if kind == "workload" and type(entry.get("numbers")) is dict:
             workloads[named[0], named[1]] = entry["numbers"], named[2]
         ratio = entry.get("ratio")
-        if kind == "measured" and type(ratio) in (int, float) and ratio > 0:
+        if kind == "measured" and is_number(ratio) and ratio > 0:
             measured.append((named, float(ratio), str(entry.get("network", ""))))
     examples = []
     for (kernel, at, schedule), ratio, network in measured:

@@ -7,7 +7,7 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from verax.base.errors import UsageError
 from verax.compiler.kernels.canonical import digest
@@ -75,20 +75,24 @@ def earlier_trials(
         if (origin.device, origin.machine) != (device, machine):
             continue
         bits, ratio, times = entry.get("bits"), entry.get("ratio"), entry.get("microseconds")
-        sound = type(bits) is str and type(ratio) in (int, float) and type(times) is list
-        if not sound or not all(type(t) in (int, float) for t in times):
+        if not isinstance(bits, str) or not is_number(ratio) or not isinstance(times, list):
             continue
-        if bits == EQUAL and not ratio > 0:
-            continue  # interrupted before its turn
+        if not all(map(is_number, times)) or (bits == EQUAL and not float(ratio) > 0):
+            continue  # damaged, or interrupted before its turn
         kernel, _, schedule = named
         trials.setdefault(kernel, {})[entry_of(schedule)] = Trial(
             schedule=schedule[0],
             bits=bits == EQUAL,
-            seconds=tuple(t / 1e6 for t in times),
+            seconds=tuple(float(t) / 1e6 for t in times),
             refused="" if bits == EQUAL else bits,
             ratio=float(ratio),
         )
     return trials
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """True for a number of JSON that is no truth value."""
+    return type(value) in (int, float)
 
 
 def entries(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
