@@ -6,10 +6,10 @@
 
 An operator's first case of float32 (or its first) is made larger, to about 16,384 and 262,144
 elements of its first input: sizes that are equal stay equal. Where that means nothing (kernels of
-convolutions would grow with images) `WORKLOADS` says what is run. All take turns in this process on
+convolutions would grow with images) `WORKLOADS` says what is run. All take turns in one process on
 one thread, called as users call them: with NumPy arrays, PyTorch with tensors (`operators_torch`
-says which function of it is an operator's twin). What counts is the fastest call of each. A ratio
-above 1 says how many times as long Verax takes as the faster of the two.
+says which function of it is an operator's twin), in a worker's process. What counts is the fastest
+call of each. A ratio above 1 says how many times as long Verax takes as the faster of the two.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.operators_torch import twin, without_gradients
+from benchmarks.pools import add_pool_options, pool_of
 from benchmarks.provenance import stamped
 
 import verax.ops
@@ -37,6 +38,7 @@ from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.compiler.kernels.target import Target
+from verax.distributed import WorkerPool
 from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY, Case
@@ -296,14 +298,19 @@ def nothing(seconds: float) -> tuple[float, float]:
     return own, theirs
 
 
-def measured(names: Iterable[str], seconds: float) -> list[list[Row]]:
-    """A list of rows, one per size, for every operator that has a meaning."""
-    rows = []
-    for name in names:
-        if REGISTRY[name].unsupported:
-            continue
-        rows.append([measure(name, size, seconds) for size in SIZES])
-    return rows
+def measured(names: Iterable[str], seconds: float, pool: WorkerPool) -> list[list[Row]]:
+    """A list of rows, one per size, for every operator that has a meaning, in the order of names.
+
+    Workers of one host disturb one another: more than one is for cores that nothing else uses.
+    """
+    given = [[name, seconds] for name in names if not REGISTRY[name].unsupported]
+    outcomes = sorted(pool.run("benchmarks.operators:measured_plain", given), key=lambda o: o.index)
+    return [[Row(**plain) for plain in outcome.result()] for outcome in outcomes]
+
+
+def measured_plain(task: list[Any]) -> list[dict[str, Any]]:
+    """One operator at all sizes, as data, in a worker. task: its name, and seconds for each."""
+    return [dataclasses.asdict(measure(task[0], size, task[1])) for size in SIZES]
 
 
 def table(rows: Sequence[Sequence[Row]]) -> str:
@@ -407,11 +414,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("operators", nargs="*", help="by default all")
     parser.add_argument("--seconds", type=float, default=0.1, help="for each at each size")
     parser.add_argument("--write", type=Path, help="the page of the documentation")
+    add_pool_options(parser)
     given = parser.parse_args(arguments)
     unknown = sorted(set(given.operators) - set(REGISTRY))
     if unknown:
         parser.error(f"no such operator: {', '.join(unknown)}")
-    rows = measured(given.operators or sorted(REGISTRY), given.seconds)
+    with pool_of(given) as pool:
+        rows = measured(given.operators or sorted(REGISTRY), given.seconds, pool)
     if given.write:
         given.write.write_text(stamped(page(rows, given.seconds, given.write.name)))
     else:

@@ -114,6 +114,7 @@ ALLOWED: dict[str, set[str]] = {
         *("export", "onnx_format", "judge", "runners", "reference", "records", "ops", "ir", "base"),
     },
     "hunt": {
+        "distributed",
         *("api", "loading", "campaign", "repro", "report", "judge", "runners", "reference"),
         *("export", "onnx_format", "frontends.model", "records", "ops", "ir", "base", ""),
     },
@@ -124,6 +125,7 @@ ALLOWED: dict[str, set[str]] = {
     "distributed": {"base"},
     "replay": {"ir", "records", "base"},
     "evaluation": {
+        "distributed",
         *("images", "replay", "judge", "reference", "ir", "numerics", "records", "base"),
     },
     "verified_conversion": {
@@ -136,6 +138,19 @@ ALLOWED: dict[str, set[str]] = {
         *("records", "ir", "base"),
     },
     "by_value": {"judge", "runners.passes", "records.bisection", "ir", "base"},
+    "evaluating": {
+        *("api", "compiling", "distributed", "evaluation", "images", "judge"),
+        *(
+            "frontends.model",
+            "frontends.common.ledger",
+            "loading",
+            "runners",
+            "records",
+            "replay",
+            "ir",
+            "base",
+        ),
+    },
     "gating": {"api", "compiling", "frontends.model", "judge", "records", "ir", "base"},
     "recording": {"api", "compiling", "loading", "runners", "ir", "base"},
     "generation": {
@@ -202,19 +217,13 @@ ALLOWED: dict[str, set[str]] = {
             "frontends",
             "judge",
         ),
-        *(
-            "verified_conversion",
-            "evaluation",
-            "tuning",
-            "device_tuning",
-            "hunt",
-            "gating",
-            "generation",
-        ),
+        *("verified_conversion", "evaluation", "evaluating", "tuning", "device_tuning", "hunt"),
+        *("gating", "generation", "distributed"),
         *("runners", "reference", "records", "ops", "ir", "base", "campaign", "replay", ""),
     },
     "": {
-        *("api", "compiling", "loading", "recording", "tuning", "gating", "testing", "torch"),
+        *("api", "compiling", "evaluating", "loading", "recording", "tuning", "gating"),
+        *("testing", "torch"),
         *("ops", "report", "base"),
     },
 }

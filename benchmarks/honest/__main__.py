@@ -25,13 +25,16 @@ from benchmarks.honest.files import runs_of_files, runs_of_quantised
 from benchmarks.honest.lite import runs_of_lite
 from benchmarks.honest.outcomes import ACCUSED, DIED, TIMED_OUT, UNDECIDED, Outcome, append, read
 from benchmarks.honest.runs import Run, runs_of
+from benchmarks.pools import add_pool_options, pool_of
 from benchmarks.provenance import stamped
+
+from verax.distributed import WorkerPool
 
 FOLDER = Path("out/honest")
 RUNS, PLANTED = "runs.jsonl", "planted.jsonl"
 ORDER_SEED = 4
 TOGETHER = 25
-"""Architectures that one child process is given."""
+"""Architectures between two lines about how it goes."""
 
 
 def keys_of_runs(only: str, share: float = 1.0) -> dict[str, list[str]]:
@@ -69,7 +72,7 @@ def died(key: str, why: str) -> Any:
     from benchmarks.honest.networks import belongs
 
     family, origin = belongs(key.partition("/")[0])
-    result = TIMED_OUT if why.startswith("silent") else DIED
+    result = TIMED_OUT if why.startswith("no answer") else DIED
     return Outcome(key, family, origin, result, reasons=[why])
 
 
@@ -100,11 +103,30 @@ def run_campaign(options: argparse.Namespace) -> int:
     if options.limit:
         listed = dict(list(listed.items())[: options.limit])
     names = list(listed)
+    with pool_of(options) as pool:
+        _judge(options, listed, done, kind, path, judge, began, pool)
+    results = [_word(o) for k, o in read(path, kind).items() if re.search(options.only, k)]
+    print({r: results.count(r) for r in dict.fromkeys(results)})
+    return 1 if ACCUSED in results else 0
+
+
+def _judge(
+    options: argparse.Namespace,
+    listed: dict[str, list[str]],
+    done: dict[str, Any],
+    kind: Any,
+    path: Path,
+    judge: str,
+    began: float,
+    pool: WorkerPool,
+) -> None:
+    """Have what is listed and not done judged, and recorded."""
+    names = list(listed)
     for first in range(0, len(names), TOGETHER):
         some = names[first : first + TOGETHER]
         missing = [k for name in some for k in listed[name] if k not in done]
         left = None if options.seconds is None else options.seconds - (time.monotonic() - began)
-        entries = campaign.run_keys(missing, died, options.folder, seconds=left)
+        entries = campaign.run_keys(missing, died, options.folder, pool, seconds=left)
         for entry in entries if missing else ():
             outcome = kind(**entry) if isinstance(entry, dict) else entry
             outcome.judge = judge
@@ -114,9 +136,6 @@ def run_campaign(options: argparse.Namespace) -> int:
         words = [_word(now[k]) for name in some for k in listed[name] if k in now]
         counts = ", ".join(f"{words.count(w)} {w}" for w in dict.fromkeys(words))
         print(f"[{first + len(some)}/{len(names)}] to {some[-1]}: {counts}", flush=True)
-    results = [_word(o) for k, o in read(path, kind).items() if re.search(options.only, k)]
-    print({r: results.count(r) for r in dict.fromkeys(results)})
-    return 1 if ACCUSED in results else 0
 
 
 def _word(outcome: Any) -> str:
@@ -186,6 +205,7 @@ def main(arguments: list[str] | None = None) -> int:
         part.add_argument("--outdated", action="store_true", help="also what another judge judged")
         part.add_argument("--redo", metavar="RESULTS", help="what came to these: mistake,undecided")
         part.add_argument("--verbose", action="store_true")
+        add_pool_options(part)
     part = parts.add_parser("show", help="one run, with the judge's whole report")
     part.add_argument("key")
     part.add_argument("--explain", action="store_true")

@@ -1,15 +1,8 @@
-"""The child process of the campaign: one line for each run that it is asked for.
-
-    python -m benchmarks.honest.worker PIPE < keys
-
-PIPE is the number of an open file that takes the lines: {"began": key}, then the outcome. What
-kills this process is thereby known to belong to the run that began last.
-"""
+"""What a worker does in the campaign: judges a few runs of one architecture, one by one."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import resource
 import sys
@@ -20,35 +13,40 @@ from typing import Any
 
 MEMORY = 8 << 30
 """Bytes of address space that a child may take."""
-FOLDER = "HONEST_FOLDER"
-"""The environment's name of the folder for exported models."""
+QUIET = {
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
+"""Environment of libraries, which read it when they are imported."""
+_forms: list[Any] = []
+"""Of the last architecture."""
 
 
-def main() -> int:
-    pipe = os.fdopen(int(sys.argv[1]), "w", buffering=1)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    keys = sys.stdin.read().split()
-    sys.stdin.close()
+def judge_keys(task: dict[str, Any]) -> list[dict[str, Any]]:
+    """Outcomes of the runs of a task's keys, as data. folder: for exported models."""
+    for name, setting in QUIET.items():
+        os.environ.setdefault(name, setting)
+    if "ray" not in sys.modules:  # whose processes map the whole store of objects
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     from benchmarks.honest.networks import Forms
     from benchmarks.honest.runs import Run
 
-    folder = Path(os.environ[FOLDER])
-    made: Any = None
-    for key in keys:
-        pipe.write(json.dumps({"began": key}) + "\n")
+    outcomes = []
+    for key in task["keys"]:
         name = key.partition("/")[0]
-        if made is None or made.name != name:
-            made = Forms(name, folder)
+        if not _forms or _forms[0].name != name:
+            _forms[:] = [Forms(name, Path(task["folder"]))]
         began = time.perf_counter()
         if key.split("/")[1] == "planted":
             from benchmarks.honest.planted import run_planted
 
-            outcome: Any = run_planted(key, made)
+            outcome: Any = run_planted(key, _forms[0])
         else:
-            outcome = honest(Run.of(key), made)
+            outcome = honest(Run.of(key), _forms[0])
         outcome.seconds = round(time.perf_counter() - began, 2)
-        pipe.write(json.dumps(dataclasses.asdict(outcome)) + "\n")
-    return 0
+        outcomes.append(dataclasses.asdict(outcome))
+    return outcomes
 
 
 def honest(run: Any, forms: Any) -> Any:
@@ -120,7 +118,3 @@ def judged(run: Any, forms: Any, explain: bool = False) -> Any:
         watch=watched(run),
         explain=explain,
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -45,6 +45,7 @@ BLOCKS = (
             "tuning",
             "device_tuning",
             "gating",
+            "evaluating",
             "hunt",
             "generation",
             "onnx_backend",

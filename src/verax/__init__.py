@@ -29,12 +29,12 @@ if TYPE_CHECKING:
         bisect,
         check,
         convert,
-        evaluate,
         reference,
         substitute,
     )
     from verax.base.errors import VeraxError
     from verax.compiling import Compiled, compile
+    from verax.evaluating import evaluate
     from verax.gating import gate
     from verax.loading import load
     from verax.recording import record
@@ -53,7 +53,7 @@ _HOMES = {
     "check": "verax.api",
     "compile": "verax.compiling",
     "convert": "verax.api",
-    "evaluate": "verax.api",
+    "evaluate": "verax.evaluating",
     "gate": "verax.gating",
     "load": "verax.loading",
     "record": "verax.recording",

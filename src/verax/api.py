@@ -21,20 +21,17 @@ from verax.base.options import (
     CHECKED_AS_USUAL,
     CheckOptions,
     JudgingKeywords,
-    PassKeywords,
     PassOptions,
     changed,
     parted,
 )
 from verax.base.reading import stamp
-from verax.base.settings import DEFAULT_LEVEL, Settings
+from verax.base.settings import DEFAULT_LEVEL
 from verax.base.tensors import is_function, is_module, named_inputs
 from verax.by_value import by_value, same_inputs, same_outputs
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiling import Network, graph_of, model_of
-from verax.evaluation import evaluate as evaluate_samples
 from verax.evaluation.accuracy_drop import find_accuracy_drop
-from verax.evaluation.metric import Metric
 from verax.exchanged import Exchanged, exchanged
 from verax.frontends.model import Model
 from verax.images import ImageOptions
@@ -50,14 +47,12 @@ from verax.judge.regions.network import Progress
 from verax.loading import load
 from verax.records.alignment import Alignment
 from verax.records.bisection import Bisection
-from verax.records.evaluation import EvaluationRecord
 from verax.records.verdict import Verdict
 from verax.reference.evaluate import evaluate as evaluate_graph
 from verax.repro.write import prepare, write_cases
 from verax.runners.child_runner import TIMEOUT
 from verax.runners.inputs_as_given import inputs_by_input, with_devices, with_inputs_like
 from verax.runners.limited import limited
-from verax.runners.own import VeraxRunner
 from verax.runners.passes import with_passes
 from verax.runners.subjects.factory import runner_of
 from verax.runners.subjects.resolve import (
@@ -247,7 +242,7 @@ def check(
         _of_runs(graph, inputs),
         other=second,
         sizes=sizes,
-        pixels=_pixels_of(network) if pixels is None else pixels,
+        pixels=pixels_of(network) if pixels is None else pixels,
         progress=progress,
         options=changed(options, judging_keywords),
     )
@@ -304,7 +299,7 @@ def _of_runs(graph: Graph, inputs: Any) -> Inputs | None:
     return [inputs_of(graph, one) for one in inputs]
 
 
-def _pixels_of(model: Network) -> dict[str, Pixels]:
+def pixels_of(model: Network) -> dict[str, Pixels]:
     """What the file says of its image inputs, where it is at hand."""
     return model.pixels if isinstance(model, Model) else {}
 
@@ -362,75 +357,6 @@ def convert(
     )
 
 
-@with_options(PassOptions)
-@helper_scope()
-def evaluate(
-    model: Network,
-    data: Any,
-    labels: Any = None,
-    *,
-    against: Subject | None = None,
-    opt_level: int | None = None,
-    threads: int = 0,
-    timeout: float | None = None,
-    output: str | None = None,
-    classes: Sequence[str] | str | os.PathLike[str] = (),
-    arrays: tuple[str, str] | None = None,
-    image: ImageOptions | None = None,
-    pixels: Mapping[str, Pixels] | None = None,
-    metric: Metric | str | None = None,
-    batch: int = 0,
-    workers: int = 0,
-    resume: str | os.PathLike[str] | None = None,
-    seed: int = 0,
-    progress: ShareProgress | None = None,
-    **keywords: Unpack[PassKeywords],
-) -> EvaluationRecord:
-    """How often a model, compiled by Verax, is right on labelled samples; with `against`, on which
-    of them another implementation chooses differently, and whether rounding explains it.
-
-    data: a folder of images, an .npz file, an array [n, ...] or arrays by name. labels: a file, or
-    an array [n] of class numbers or names; what the data state if not given. against: a subject as
-    `check` takes it. opt_level, threads: of the compiled model. timeout: seconds for one run of
-    `against`. Other arguments, and what is raised: those of `verax.evaluation.evaluate.evaluate`;
-    keywords: fields of `PassOptions`, of the compiled model.
-    """
-    network = model_of(model)
-    plain = Settings()
-    level = DEFAULT_LEVEL if opt_level is None else opt_level
-    own = VeraxRunner(dataclasses.replace(plain, opt_level=level, threads=threads))
-    own = own.with_passes(changed(PassOptions(), keywords))
-    subject = None if against is None else _network_or_subject(against, network, threads, timeout)
-    return evaluate_samples(
-        graph_of(network),
-        own,
-        data,
-        labels,
-        against=subject,
-        output=output,
-        classes=classes,
-        arrays=arrays,
-        image=image,
-        pixels=_pixels_of(network) if pixels is None else pixels,
-        metric=metric,
-        batch=batch,
-        workers=workers,
-        resume=resume,
-        seed=seed,
-        progress=progress,
-    )
-
-
-def _network_or_subject(
-    subject: Subject, model: Network, threads: int, timeout: float | None
-) -> Runner:
-    """As `subject_of`; but a model's file, ONNX among them, is compiled by Verax."""
-    resolved = resolve(subject)
-    if isinstance(resolved, ModelFile):
-        resolved = resolve(load(resolved.text))
-    return subject_of(resolved, model, threads, timeout)
-
-
 @with_options(PassOptions, CheckOptions)
 @helper_scope()
 def bisect(
@@ -468,7 +394,7 @@ def bisect(
     judging = changed(options, judging_keywords)
     graph, runner, inputs = in_steps(graph, runner, inputs, judging.steps)
     judging = dataclasses.replace(judging, steps=None)  # unrolled already
-    pixels = _pixels_of(network) if pixels is None else pixels
+    pixels = pixels_of(network) if pixels is None else pixels
     fall = None
     if images is not None:
         if inputs is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -62,14 +62,16 @@ class PreparedImage:
 
 
 def read_image(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | BinaryIO,
     type_: TensorType,
     options: ImageOptions | None = None,
     stated: Pixels | None = None,
+    name: str = "",
 ) -> PreparedImage:
     """The image file (PNG or JPEG) as an input of type `type_`.
 
-    said: what the model's file says of this input; options that are given win.
+    path: of the file, or a stream of its bytes, which is called `name`. stated: what the model's
+    file says of this input; options that are given win.
 
     Raises `InputError` when the file is no readable image or the input cannot hold one, and
     `UsageError` when the options do not fit the input.
@@ -78,7 +80,7 @@ def read_image(
     options, notes = _completed(requested, stated or Pixels(), type_)
     layout = options.layout or _layout(type_)
     _validate(options, layout, type_)
-    picture, steps = _open(path)
+    picture, steps = _open(path, name)
     return _prepared(picture, steps, type_, layout, options, notes)
 
 
@@ -261,9 +263,9 @@ def _channels(type_: TensorType, layout: str) -> int:
     return dim if isinstance(dim, int) else 3
 
 
-def _open(path: str | os.PathLike[str]) -> tuple[Image.Image, list[str]]:
+def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[Image.Image, list[str]]:
     """The decoded image, upright, and the first steps in words."""
-    location = os.fspath(path)
+    location = name or str(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)

@@ -21,6 +21,8 @@ from benchmarks.honest.runs import VIEWS, Run, runs_of
 from benchmarks.honest.table import document, known_fault
 from benchmarks.honest.worker import honest
 
+from verax.distributed import open_pool
+
 HONEST = ("identical", "rounding", "precision")
 FILE_KEYS = [
     f"digits.onnx/float32/file/{runner}/{view}/{style}"
@@ -120,9 +122,17 @@ def test_what_takes_its_process_down_is_an_outcome(tmp_path: Path) -> None:
         return key, why
 
     keys = ["digits.onnx/float32/file/reference/outputs/plain", "digits.onnx/no-such-run"]
-    found = list(campaign.run_keys([keys[1], keys[0]], died, tmp_path, silence=100))
+    with open_pool(1) as pool:
+        found = list(campaign.run_keys([keys[1], keys[0]], died, tmp_path, pool, silence=100))
     assert found[0][0] == keys[1] and "TypeError" in found[0][1]
     assert found[1]["key"] == keys[0] and found[1]["result"] in HONEST
+
+
+def test_runs_of_one_architecture_go_together() -> None:
+    keys = [f"a/{n}" for n in range(6)] + ["b/0"] + [f"a/{n}" for n in range(7, 9)]
+    listed = list(campaign.chunks(keys))
+    assert [len(own) for own in listed] == [4, 2, 1, 2]
+    assert [key for own in listed for key in own] == keys
 
 
 def test_the_record_only_grows_and_survives_a_line_cut_short(tmp_path: Path) -> None:

@@ -182,5 +182,5 @@ def test_a_fixed_batch_is_filled_up(digits: Path) -> None:
 def test_many_workers_and_batches_change_nothing(digits: Path, tmp_path: Path) -> None:
     pictures, labels = noisy_digits(25, seed=28)
     folder = as_folder(tmp_path / "d", pictures, labels)
-    one = verax.evaluate(digits, folder, workers=1, batch=1)
-    assert verax.evaluate(digits, folder, workers=4, batch=6).accuracy == one.accuracy
+    one = verax.evaluate(digits, folder, readers=1, batch=1)
+    assert verax.evaluate(digits, folder, readers=4, batch=6).accuracy == one.accuracy

@@ -289,8 +289,8 @@ class DeviceOptions:
     """Where schedules are measured, if not in this process: of `tune`.
 
     device: texts, each a device with exclusive use of its cores: a target, cores=N or cores=0-3,
-    host=NAME, label=NAME. workers: builders of candidates beside them. ray: address of a Ray
-    cluster, "auto" for the one of this machine.
+    host=NAME, label=NAME. workers: builders of candidates beside them, at least one. ray: address
+    of a Ray cluster, "auto" for the one of this machine.
     """
 
     device: tuple[str, ...] = option(
@@ -300,19 +300,8 @@ class DeviceOptions:
         RUNNING,
         metavar="avx2,cores=4",
     )
-    workers: int = option(
-        0,
-        "With --device: processes that make candidates beside the devices, 1 by default.",
-        RUNNING,
-        metavar="N",
-        minimum=0,
-    )
-    ray: str | None = option(
-        None,
-        "With --device: builders and devices are those of a Ray cluster; auto for this machine's.",
-        RUNNING,
-        metavar="ADDRESS",
-    )
+    workers: int = 0
+    ray: str | None = None
 
 
 @dataclass(frozen=True)

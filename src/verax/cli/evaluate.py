@@ -14,9 +14,11 @@ from verax.cli.options import (
     Json,
     Level,
     Model,
+    Ray,
     Seed,
     Threads,
     Timeout,
+    Workers,
 )
 
 
@@ -27,7 +29,7 @@ def command(
     model: Model,
     data: Annotated[
         Path,
-        typer.Option("--data", metavar="FOLDER|FILE.npz", help="Images, or arrays, to run."),
+        typer.Option("--data", metavar="FOLDER|FILE", help="Images, .parquet or .npz, to run."),
     ],
     labels: Annotated[
         Path | None,
@@ -45,7 +47,9 @@ def command(
     arrays: Annotated[
         str | None,
         typer.Option(
-            "--arrays", metavar="IMAGES,LABELS", help="Names in the .npz; guessed when not given."
+            "--arrays",
+            metavar="IMAGES,LABELS",
+            help="Names in the .npz, or of columns; guessed when not given.",
         ),
     ] = None,
     against: Annotated[
@@ -74,9 +78,11 @@ def command(
             "--batch", min=0, help="Samples run together; 0: up to 32, where the model allows it."
         ),
     ] = 0,
-    workers: Annotated[
-        int, typer.Option("--workers", min=0, help="Threads that read images; 0: one per core.")
+    readers: Annotated[
+        int, typer.Option("--readers", min=0, help="Threads that read images; 0: one per core.")
     ] = 0,
+    workers: Workers = 0,
+    ray: Ray = None,
     resume: Annotated[
         Path | None,
         typer.Option(

@@ -8,6 +8,7 @@ are asked for.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -22,8 +23,29 @@ OTHERS = "Options"
 """The group of options that name none."""
 
 
+RAY, ADDRESS = "--ray", re.compile(r"(?:ray://)?[^\s/:]+:\d+|\[[\da-fA-F:]+\]:\d+|auto|local")
+"""The option that may stand without a value, and what it takes for one."""
+
+
+def with_address(words: list[str]) -> list[str]:
+    """Words of a command line, with "auto" behind a `--ray` that no address follows."""
+    options = words[: words.index("--")] if "--" in words else words
+    written: list[str] = []
+    for index, word in enumerate(words):
+        written.append(word)
+        following = options[index + 1 : index + 2]
+        if word == RAY and index < len(options):
+            written += [] if following and ADDRESS.fullmatch(following[0]) else ["auto"]
+    return written
+
+
 class GroupedCommand(TyperCommand):
-    """A command whose `--help` lists its options by their `rich_help_panel`."""
+    """A command whose `--help` lists its options by their `rich_help_panel`, and one of which may
+    stand without a value: `--ray`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """As of typer, where no option may lack its value."""
+        return super().parse_args(ctx, with_address(args))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, then options of no group, then the groups in their order."""

@@ -9,7 +9,7 @@ import typer
 
 from verax.base.options import RUNNING
 from verax.cli.late import done_in
-from verax.cli.options import Html, Json
+from verax.cli.options import Html, Json, Ray, Workers
 
 
 @done_in("verax.cli.work.hunt")
@@ -65,10 +65,8 @@ def command(
             "inputs of ONNX's own test data where they lie beside them.",
         ),
     ] = None,
-    workers: Annotated[
-        int,
-        typer.Option("--workers", help="Processes that judge.", min=1, rich_help_panel=RUNNING),
-    ] = 1,
+    workers: Workers = 0,
+    ray: Ray = None,
     run_seconds: Annotated[
         float,
         typer.Option(

@@ -72,6 +72,27 @@ Device = Annotated[
         rich_help_panel=RUNNING,
     ),
 ]
+Workers = Annotated[
+    int,
+    typer.Option(
+        "--workers",
+        metavar="N",
+        min=0,
+        help="Processes that share the work (0: no others), or, with --ray, workers of a cluster "
+        "(0: one for each of its cores).",
+        rich_help_panel=RUNNING,
+    ),
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="[ADDRESS]",
+        help="Share the work on a Ray cluster: at HOST:PORT, or, without an address, the one that "
+        "this machine belongs to, else one that is begun here.",
+        rich_help_panel=RUNNING,
+    ),
+]
 Shape = Annotated[list[str] | None, typer_option(ModelOptions, "shape")]
 Inputs = Annotated[list[str] | None, typer_option(InputOptions, "input")]
 Seed = Annotated[int, typer_option(CheckOptions, "seed")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from verax.base.compile_options import DeviceOptions, TuneOptions
 from verax.base.options import InputOptions, ModelOptions
 from verax.cli.late import done_in
-from verax.cli.options import Html, Json, Model
+from verax.cli.options import Html, Json, Model, Ray, Workers
 
 
 @done_in(
@@ -15,7 +15,13 @@ from verax.cli.options import Html, Json, Model
     inputs=InputOptions,
     reading=ModelOptions,
 )
-def command(model: Model, json: Json = None, html: Html = None) -> None:
+def command(
+    model: Model,
+    workers: Workers = 0,
+    ray: Ray = None,
+    json: Json = None,
+    html: Html = None,
+) -> None:
     """Measure other schedules for a model's kernels (tiles, order, prefetching), and keep what is
     faster here.
 

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,6 +58,7 @@ class RayPool(WorkerPool):
         cores = int(ray.cluster_resources().get("CPU", 0))
         super().__init__(workers or max(1, cores))
         self._stored: dict[str, Any] = {}
+        self._uses: Counter[str] = Counter()
 
     def _worker(self, device: ExclusiveDevice | None) -> Worker:
         return RayWorker(device, self._stored)
@@ -68,6 +70,7 @@ class RayPool(WorkerPool):
 
     def _offer(self, reference: Reference, content: bytes | None) -> None:
         for file in reference.files:
+            self._uses[file.digest] += 1
             if file.digest not in self._stored:
                 size = Path(file.path).stat().st_size if content is None else len(content)
                 array = (
@@ -78,9 +81,11 @@ class RayPool(WorkerPool):
                 self._stored[file.digest] = ray.put(array)
 
     def forget(self, reference: Reference) -> None:
-        """Let Ray drop contents that no later task refers to."""
+        """Let Ray drop contents, once it was called as often as they were put."""
         for file in reference.files:
-            self._stored.pop(file.digest, None)
+            self._uses[file.digest] -= 1
+            if self._uses[file.digest] <= 0:
+                self._stored.pop(file.digest, None)
 
     def close(self) -> None:
         """End all workers and actors, and leave the cluster; one that was begun here ends."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from verax.base import errors
 from verax.base.errors import VeraxError
 
 
@@ -74,11 +74,19 @@ def error_to_plain(error: BaseException) -> dict[str, str]:
 
 
 def error_of_plain(plain: dict[str, str], worker: str) -> VeraxError:
-    """The error again: of the class of `verax.base.errors` that has its name, else `VeraxError`;
+    """The error again: of the class that has its name, if it was imported here, else `VeraxError`;
     what was none is a `RemoteError`."""
     cause, location = plain["cause"], plain.get("place", "")
     if not plain["kind"]:
         return RemoteError(cause, trace=plain.get("trace", ""), place=worker)
-    kind = getattr(errors, plain["kind"], VeraxError)
-    error: VeraxError = kind(cause, place=location, next_step=plain.get("next_step", ""))
-    return error
+    kinds = {kind.__name__: kind for kind in _kinds(VeraxError)}
+    kind = kinds.get(plain["kind"], VeraxError)
+    return kind(cause, place=location, next_step=plain.get("next_step", ""))
+
+
+def _kinds(kind: type[VeraxError]) -> Iterator[type[VeraxError]]:
+    """A class and all that inherit from it, but for those that say something of workers."""
+    if kind not in (WorkerDiedError, WorkerLateError):
+        yield kind
+        for inner in kind.__subclasses__():
+            yield from _kinds(inner)

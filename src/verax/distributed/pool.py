@@ -131,7 +131,7 @@ class WorkerPool(ABC):
         return  # where there is one host, there is none
 
     def forget(self, reference: Reference) -> None:
-        """Contents that no later task refers to need not be ready any more."""
+        """Contents that no later task refers to need not be ready any more, once for each `put`."""
         return
 
     def _begun(self, worker: Worker, seconds: float | None) -> Worker:

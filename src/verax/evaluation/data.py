@@ -1,14 +1,17 @@
-"""Samples: images of a folder, or arrays, as inputs of a network, one at a time.
+"""Samples, as inputs of a network, one at a time: images of a folder or of Parquet files, arrays.
 
-A folder is read while the network runs, so that it need not fit into memory. Arrays of bytes that
-have the form of pictures are prepared as image files are; others are taken as they are.
+Folders and Parquet files are read while the network runs, so that they need not fit into memory.
+Arrays of bytes that have the form of pictures are prepared as image files are; others are taken as
+they are. What a sample is before it is prepared (`Samples.raw`) can be sent to another process,
+which prepares it as this one would.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ import numpy as np
 
 from verax.base.errors import InputError, UsageError
 from verax.base.npz import read_npz
+from verax.evaluation.parquet import ParquetTable, parquet_files
 from verax.images import ImageOptions, prepare_pixels, read_image
 from verax.ir.pixels import Pixels
 from verax.ir.types import TensorType
@@ -31,16 +35,24 @@ LABEL_NAMES = ("labels", "label", "y", "y_test", "targets", "target", "classes")
 class Samples:
     """Samples by name, each an input with a batch axis of 1 (if the network has one).
 
-    load: the array of sample i, and how it came about, in words. labels: as the data state them,
-    None when they do not. digest: SHA-256 of names and bytes. steps: what was assumed, in words.
+    raw: what sample i is before it is prepared: the path of an image file, the bytes of one, or an
+    array; kind: which of them ("file", "encoded", "array", or "picture" for an array of pixels).
+    labels: as the data state them, None when they do not. digest: SHA-256 of names and bytes.
+    steps: what was assumed, in words.
     """
 
     names: tuple[str, ...]
-    load: Callable[[int], tuple[np.ndarray, tuple[str, ...]]]
+    raw: Callable[[int], Any]
+    kind: str
+    input_format: InputFormat
     labels: Any
     digest: str
     location: str
     steps: tuple[str, ...] = ()
+
+    def load(self, i: int) -> tuple[np.ndarray, tuple[str, ...]]:
+        """The array of sample i, and how it came about, in words. Raises `InputError`."""
+        return prepared(self.kind, self.raw(i), self.input_format, self.names[i])
 
 
 @dataclass(frozen=True)
@@ -55,16 +67,39 @@ class InputFormat:
     pixels: Pixels | None = None
 
 
+def prepared(
+    kind: str, raw: Any, input_format: InputFormat, name: str
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """A sample as an input, and how it came about, in words.
+
+    kind, raw: as `Samples` has them. Raises `InputError`.
+    """
+    form = input_format
+    if kind == "array":
+        array = raw[np.newaxis] if form.batched else raw
+        return np.ascontiguousarray(array, form.type.dtype.numpy), ()
+    if kind == "picture":
+        image = prepare_pixels(raw, form.type, form.options, form.pixels, name)
+    elif kind == "encoded":
+        image = read_image(io.BytesIO(raw), form.type, form.options, form.pixels, name)
+    else:
+        image = read_image(raw, form.type, form.options, form.pixels)
+    return image.array, image.steps
+
+
 def read_samples(
     data: Any, input_format: InputFormat, arrays: tuple[str, str] | None = None
 ) -> Samples:
-    """The samples of a folder, an .npz, an array [n, ...], or arrays by name.
+    """The samples of a folder of images or of Parquet files, a Parquet file, an .npz, an array
+    [n, ...], or arrays by name.
 
-    arrays: names of the images and of the labels in an .npz; guessed when not given. Raises
-    `UsageError`, `InputError`.
+    arrays: names of the images and of the labels in an .npz or of columns; guessed when not given.
+    Raises `UsageError`, `InputError`.
     """
     if isinstance(data, str | os.PathLike):
         path = Path(data)
+        if files := parquet_files(path):
+            return _of_parquet(path, files, input_format, arrays)
         if path.is_dir():
             if arrays:
                 raise UsageError("names of arrays belong to an .npz file", place=str(path))
@@ -74,7 +109,8 @@ def read_samples(
         if path.suffix.lower() == ".npz":
             return _of_arrays(read_npz(path), input_format, arrays, str(path))
         raise UsageError(
-            "samples are read from a folder of images or an .npz file", place=str(path)
+            "samples are read from a folder of images, a Parquet file or an .npz file",
+            place=str(path),
         )
     if isinstance(data, Mapping):
         return _of_arrays({k: np.asarray(v) for k, v in data.items()}, input_format, arrays, "data")
@@ -100,16 +136,28 @@ def _of_folder(folder: Path, input_format: InputFormat) -> Samples:
         except OSError as error:
             raise InputError(f"cannot read the image: {error.strerror}", place=str(file)) from error
 
-    def load(i: int) -> tuple[np.ndarray, tuple[str, ...]]:
-        prepared = read_image(
-            files[i], input_format.type, input_format.options, input_format.pixels
-        )
-        return prepared.array, prepared.steps
-
     labels = (
         [name.partition("/")[0] for name in names] if all("/" in name for name in names) else None
     )
-    return Samples(names, load, labels, digest.hexdigest(), str(folder))
+    return Samples(
+        names, files.__getitem__, "file", input_format, labels, digest.hexdigest(), str(folder)
+    )
+
+
+def _of_parquet(
+    path: Path, files: Sequence[Path], input_format: InputFormat, columns: tuple[str, str] | None
+) -> Samples:
+    table = ParquetTable(files, columns)
+    return Samples(
+        tuple(f"row {i}" for i in range(len(table))),
+        table.image,
+        "encoded",
+        input_format,
+        table.labels,
+        table.digest,
+        str(path),
+        table.steps,
+    )
 
 
 def _of_arrays(
@@ -199,13 +247,10 @@ def _of_array(
         conversion = (
             "as they are" if images.dtype == dtype else f"rounded to {input_format.type.dtype}"
         )
-        note = (f"arrays {images.dtype}{list(images.shape)} are taken {conversion}",)
-
-        def plain(i: int) -> tuple[np.ndarray, tuple[str, ...]]:
-            one = images[i : i + 1] if input_format.batched else images[i]
-            return np.ascontiguousarray(one, dtype), note
-
-        return Samples(names, plain, labels, digest, location, steps)
+        steps = (f"arrays {images.dtype}{list(images.shape)} are taken {conversion}", *steps)
+        return Samples(
+            names, images.__getitem__, "array", input_format, labels, digest, location, steps
+        )
     if images.dtype != np.uint8:
         raise InputError(
             f"the samples are {images.dtype}{list(form)} each, the input is {input_format.type}",
@@ -215,13 +260,9 @@ def _of_array(
         )
     last = _channels_last(images)
 
-    def picture(i: int) -> tuple[np.ndarray, tuple[str, ...]]:
-        prepared = prepare_pixels(
-            last[i], input_format.type, input_format.options, input_format.pixels, names[i]
-        )
-        return prepared.array, prepared.steps
-
-    return Samples(names, picture, labels, digest, location, steps)
+    return Samples(
+        names, last.__getitem__, "picture", input_format, labels, digest, location, steps
+    )
 
 
 def _channels_last(images: np.ndarray) -> np.ndarray:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,13 @@ MAX_SCORES = 1 << 32
 """Bytes of scores that are kept for a metric; more is refused."""
 Progress = Callable[[str, float], None]
 Loaded = tuple[np.ndarray, tuple[str, ...]]
+Scores = Sequence[np.ndarray]
+"""[n, classes] of the model and, where there is one, of the subject."""
+Scorer = Callable[
+    [ClassifierSide, Samples, Callable[[int], list[range]]], Generator[tuple[int, Scores]]
+]
+"""Is called with the side, the samples, and what is missing (in ranges of at most so many samples):
+gives the first of some samples and their scores, in any order, each sample once."""
 
 
 @helper_scope()
@@ -60,7 +69,8 @@ def evaluate(
     pixels: Mapping[str, Pixels] | None = None,
     metric: Metric | str | None = None,
     batch: int = 0,
-    workers: int = 0,
+    readers: int = 0,
+    scorer: Scorer | None = None,
     resume: str | os.PathLike[str] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -73,8 +83,9 @@ def evaluate(
     clear. classes: their names, or a file with them. arrays: names of samples and labels in an
     .npz. image, pixels: how pictures become inputs, as asked for and as the file says. metric: a
     function of predictions [n, classes] and labels [n], or "FILE.py:FUNCTION", which runs that
-    file. batch: samples run together where the network leaves that open, 0 to choose. workers:
-    threads that read images, 0 for the cores. resume: a file that notes what is done.
+    file. batch: samples run together where the network leaves that open, 0 to choose. readers:
+    threads that read images, 0 for the cores. scorer: who runs the samples, if not this process.
+    resume: a file that notes what is done.
     Raises `UsageError` and `InputError` for whatever does not fit.
     """
     say = progress or (lambda description, done: None)
@@ -106,7 +117,10 @@ def evaluate(
     score_sets = 0 if compute is None else 2 if against else 1
     with journal(resume, {k: _short(v) for k, v in key.items()}, score_sets, len(truth)) as notes:
         runners = [model, *([against] if against else [])]
-        _run(side, runners, samples, truth, notes, workers, lambda w, d: say(w, 0.9 * d))
+        if scorer is None:
+            scorer = partial(_scored_here, runners, readers)
+        scored = scorer(side, samples, notes.missing)
+        _run(side, runners, samples, truth, notes, scored, lambda w, d: say(w, 0.9 * d))
         accuracies = _accuracies(
             notes, truth, compute, side.classes or _top_classes(notes), score_sets
         )
@@ -147,52 +161,65 @@ def _run(
     samples: Samples,
     truth: np.ndarray,
     notes: Journal,
-    workers: int,
+    scored: Generator[tuple[int, Scores]],
     say: Progress,
 ) -> None:
-    """Run the samples that the journal lacks, and add them batch by batch."""
+    """Add scores of the samples that the journal lacks, as they come."""
     total = len(truth)
-    with _loading(samples, len(notes.rows), side.batch, workers) as batches:
-        for loaded in batches:
-            first = len(notes.rows)
-            say(f"sample {first + 1} of {total}", first / total)
-            scores = [scores_of(side, runner, [a for a, _ in loaded]) for runner in runners]
+    say(f"sample {notes.done + 1} of {total}", notes.done / total)
+    with closing(scored):
+        for first, scores in scored:
             if scores[0].shape != scores[-1].shape:
                 raise UsageError(
                     f"the subject gives {scores[-1].shape[1]} scores, "
                     f"the model {scores[0].shape[1]}",
                     place=runners[-1].name,
                 )
-            labels = truth[first : first + len(loaded)]
-            names = samples.names[first : first + len(loaded)]
+            count = len(scores[0])
+            labels = truth[first : first + count]
+            names = samples.names[first : first + count]
             require_classes(labels, names, scores[0].shape[1], samples.location)
-            if notes.scores and scores[0].nbytes * len(scores) * total > MAX_SCORES * len(loaded):
+            if notes.sides and scores[0].nbytes * len(scores) * total > MAX_SCORES * count:
                 raise UsageError(
                     "the scores of all samples are more than 4 GiB, too much for a metric",
                     next_step="leave --metric out, or give fewer samples",
                 )
-            notes.add(_rows(scores, labels), scores if notes.scores else ())
+            notes.add(first, _rows(scores, labels), scores if notes.sides else ())
+            say(f"sample {min(notes.done + 1, total)} of {total}", notes.done / total)
     say("counting", 1.0)
+
+
+def _scored_here(
+    runners: Sequence[Runner],
+    readers: int,
+    side: ClassifierSide,
+    samples: Samples,
+    missing: Callable[[int], list[range]],
+) -> Generator[tuple[int, Scores]]:
+    """Scores of every batch that is missing, by this process."""
+    ranges = missing(side.batch)
+    with _loading(samples, ranges, readers) as batches:
+        for own, loaded in zip(ranges, batches):
+            arrays = [array for array, _ in loaded]
+            yield own.start, [scores_of(side, runner, arrays) for runner in runners]
 
 
 @contextmanager
 def _loading(
-    samples: Samples, first: int, batch: int, workers: int
+    samples: Samples, ranges: Sequence[range], readers: int
 ) -> Iterator[Iterator[list[Loaded]]]:
-    """Batches from sample `first` on; threads read the next two while one is run."""
-    pool = ThreadPoolExecutor(workers or max(1, available_cores()), "verax-samples")
-    waiting: deque[Future[Loaded]] = deque()
-    following = iter(range(first, len(samples.names)))
+    """Batches of samples; threads read the next two while one is run."""
+    pool = ThreadPoolExecutor(readers or max(1, available_cores()), "verax-samples")
+    waiting: deque[list[Future[Loaded]]] = deque()
+    following = iter(ranges)
 
     def batches() -> Iterator[list[Loaded]]:
         while True:
-            for i in following:
-                waiting.append(pool.submit(samples.load, i))
-                if len(waiting) >= 3 * batch:
-                    break
+            for own in islice(following, 3 - len(waiting)):
+                waiting.append([pool.submit(samples.load, i) for i in own])
             if not waiting:
                 return
-            yield [waiting.popleft().result() for _ in range(min(batch, len(waiting)))]
+            yield [future.result() for future in waiting.popleft()]
 
     try:
         yield batches()

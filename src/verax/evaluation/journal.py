@@ -1,8 +1,9 @@
 """`--resume FILE`: JSON lines, written as samples are done; a run that was ended goes on there.
 
 The first line says by hashes what is evaluated; another network, other data or options are refused.
-Each further line holds whole samples and reaches the disk before the next batch runs. What a killed
-process left of a line is cut off. One process writes a file at a time.
+Each further line holds whole samples, from the one after those of the line before or from the one
+that it names ("first": workers are done in any order), and reaches the disk before more are taken.
+What a killed process left of a line is cut off. One process writes a file at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ try:
 except ImportError:  # Windows: nothing is locked there
     fcntl = None
 
-SCHEMA = "verax.evaluation.resume/1"
+SCHEMA = "verax.evaluation.resume/2"
+READABLE = ("verax.evaluation.resume/1", SCHEMA)
+"""The first version knew no "first"."""
 MOST = 1 << 48
 """No class or rank is as large."""
 UNREADABLE = (
@@ -74,21 +77,57 @@ class SampleRow:
 
 @dataclass
 class Journal:
-    """Rows in the samples' order; scores [n, classes] of model and subject where a metric needs
-    them. resumed: how many rows an earlier run had written."""
+    """What is noted of a number of samples. sides: of how many implementations a metric needs the
+    scores [n, classes]. resumed: how many samples an earlier run had noted."""
 
-    rows: list[SampleRow] = field(default_factory=list)
-    scores: tuple[list[np.ndarray], ...] = ()
+    total: int
+    sides: int = 0
     resumed: int = 0
     stream: BinaryIO | None = None
+    _rows: dict[int, SampleRow] = field(default_factory=dict)
+    _scores: dict[int, tuple[np.ndarray, ...]] = field(default_factory=dict)
+    _next: int = 0
 
-    def add(self, rows: Sequence[SampleRow], scores: Sequence[np.ndarray]) -> None:
-        """Note samples that are done; on the disk when this returns. Raises `UsageError`."""
-        self._take(rows, scores)
+    @property
+    def rows(self) -> list[SampleRow]:
+        """Of the samples that are done, in their order."""
+        return [self._rows[i] for i in sorted(self._rows)]
+
+    @property
+    def done(self) -> int:
+        """How many samples are done."""
+        return len(self._rows)
+
+    @property
+    def scores(self) -> tuple[list[np.ndarray], ...]:
+        """For each side, arrays that are together [total, classes]."""
+        pieces = [self._scores[first] for first in sorted(self._scores)]
+        return tuple([piece[side] for piece in pieces] for side in range(self.sides))
+
+    def missing(self, size: int) -> list[range]:
+        """The samples that are not done, in order, at most `size` of them side by side, which do
+        not reach over a multiple of it."""
+        ranges, first = [], None
+        for i in range(self.total + 1):
+            if first is not None and (i == self.total or i in self._rows or i % size == 0):
+                ranges.append(range(first, i))
+                first = None
+            if first is None and i < self.total and i not in self._rows:
+                first = i
+        return ranges
+
+    def add(self, first: int, rows: Sequence[SampleRow], scores: Sequence[np.ndarray]) -> None:
+        """Note samples from `first` on that are done; on the disk when this returns.
+
+        Raises `UsageError`, and ValueError for samples that are noted.
+        """
+        follows = first == self._next
+        self._take(first, rows, scores)
         if self.stream is None:
             return
-        line: dict[str, Any] = {"rows": [row.to_plain() for row in rows]}
-        if self.scores:
+        line: dict[str, Any] = {} if follows else {"first": first}
+        line["rows"] = [row.to_plain() for row in rows]
+        if self.sides:
             line["scores"] = [_packed(array) for array in scores]
         try:
             self.stream.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
@@ -101,10 +140,13 @@ class Journal:
                 next_step="make room; the same command then goes on from here",
             ) from error
 
-    def _take(self, rows: Sequence[SampleRow], scores: Sequence[np.ndarray]) -> None:
-        self.rows.extend(rows)
-        for stored, array in zip(self.scores, scores):
-            stored.append(array)
+    def _take(self, first: int, rows: Sequence[SampleRow], scores: Sequence[np.ndarray]) -> None:
+        if first < 0 or any(i in self._rows for i in range(first, first + len(rows))):
+            raise ValueError("samples are noted twice")
+        self._rows.update(enumerate(rows, first))
+        if self.sides:
+            self._scores[first] = tuple(scores)
+        self._next = first + len(rows)
 
 
 def _packed(array: np.ndarray) -> list[Any]:
@@ -128,9 +170,8 @@ def journal(
     scores are kept, 0 for none. Raises `UsageError` when the file belongs to something else or
     another process writes it, `InputError` when it is damaged.
     """
-    empty: tuple[list[np.ndarray], ...] = tuple([] for _ in range(sides))
     if path is None:
-        yield Journal(scores=empty)
+        yield Journal(total, sides)
         return
     file = Path(path)
     try:
@@ -142,9 +183,9 @@ def journal(
         ) from error
     with stream:
         _lock(stream, file)
-        notes = Journal(scores=empty)
-        _read(stream, notes, dict(key), file, total)
-        notes.resumed, notes.stream = len(notes.rows), stream
+        notes = Journal(total, sides)
+        _read(stream, notes, dict(key), file)
+        notes.resumed, notes.stream = notes.done, stream
         yield notes
 
 
@@ -163,7 +204,7 @@ def _lock(stream: BinaryIO, file: Path) -> None:
         return  # not every file system can lock
 
 
-def _read(stream: BinaryIO, notes: Journal, key: dict[str, str], file: Path, total: int) -> None:
+def _read(stream: BinaryIO, notes: Journal, key: dict[str, str], file: Path) -> None:
     """Take over what is there, cut off half a line, and write the first line of a new file."""
     end = 0
     for line_number, line in enumerate(stream, 1):
@@ -178,8 +219,8 @@ def _read(stream: BinaryIO, notes: Journal, key: dict[str, str], file: Path, tot
                 next_step="give another --resume file, or remove this one to begin anew",
             ) from error
         end += len(line)
-    if len(notes.rows) > total:
-        raise InputError(f"it holds more than the {total} samples", place=str(file))
+    if any(i >= notes.total for i in notes._rows):
+        raise InputError(f"it holds more than the {notes.total} samples", place=str(file))
     if end == 0:
         stream.seek(0)
         if stream.read(1) not in (b"", b"{"):
@@ -202,13 +243,16 @@ def _take_line(
 ) -> None:
     content = json.loads(line)
     if line_number > 1:
-        scores = [_unpacked(s) for s in content["scores"]] if notes.scores else []
+        scores = [_unpacked(s) for s in content["scores"]] if notes.sides else []
         rows = [SampleRow.from_plain(row) for row in content["rows"]]
         if any(len(s) != len(rows) for s in scores):
             raise ValueError("scores and samples are not as many")
-        notes._take(rows, scores)
+        first = content.get("first", notes._next)
+        if type(first) is not int or first > MOST or len(scores) != notes.sides:
+            raise ValueError("its samples are not counted, or scores are missing")
+        notes._take(first, rows, scores)
         return
-    if content.get("schema") != SCHEMA:
+    if content.get("schema") not in READABLE:
         raise ValueError(f"it is {content.get('schema')!r}, not {SCHEMA!r}")
     was: dict[str, str] = dict(content["key"])
     different = [k for k in key | was if key.get(k) != was.get(k)]

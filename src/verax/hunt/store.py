@@ -1,4 +1,5 @@
-"""The store of a hunt: one SQLite file that several hunts may share, on one machine.
+"""The store of a hunt: one SQLite file that several hunts may share, on one machine (`hosts` brings
+to it what other machines find).
 
 It is in write-ahead mode, so what was recorded survives the death of whoever wrote it. A case that
 was begun by a process that is gone is begun again by the next one that asks.
@@ -10,7 +11,7 @@ import os
 import platform
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,6 +139,30 @@ class Store:
                 (self.owner, seed, case_number),
             )
         return int(case_number)
+
+    def open_cases(self, seed: int, numbers: Iterable[int]) -> None:
+        """Have cases of these numbers claimed next; what came of them before is forgotten."""
+        with self._writing():
+            for number in numbers:
+                self.connection.execute(
+                    "INSERT OR REPLACE INTO cases (seed, case_number, state, tries) "
+                    "VALUES (?, ?, 'open', 0)",
+                    (seed, number),
+                )
+
+    def outcomes(self, seed: int, numbers: Iterable[int]) -> dict[int, HuntOutcome]:
+        """What came of the cases of these numbers that are done."""
+        outcomes = {}
+        for number in numbers:
+            row = self.connection.execute(
+                "SELECT outcome, detail, finding, family, aim, reason, seconds FROM cases "
+                "WHERE seed = ? AND case_number = ? AND state = 'done'",
+                (seed, number),
+            ).fetchone()
+            if row is not None:
+                texts, seconds = row[:-1], row[-1]
+                outcomes[number] = HuntOutcome(*(t or "" for t in texts), seconds or 0.0)
+        return outcomes
 
     def _release(self, seed: int) -> None:
         """Open cases again whose owners are gone, unless too many died of them."""

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import typer
 
-from verax import api
 from verax.base.errors import UsageError
 from verax.base.options import ModelOptions, PassOptions, PhotoOptions
 from verax.cli.console import can_write, checked_timeout, output, progress
 from verax.cli.inputs import image_options
 from verax.cli.models import load_file
 from verax.cli.results import write_record
+from verax.evaluating import evaluate
 from verax.report import render_evaluation
 
 
@@ -29,7 +29,9 @@ def perform(
     metric: str | None,
     photo: PhotoOptions,
     batch: int,
+    readers: int,
     workers: int,
+    ray: str | None,
     resume: Path | None,
     opt_level: int | None,
     optimizations: PassOptions,
@@ -45,7 +47,7 @@ def perform(
     can_write(json, html, resume)
     image = image_options(photo)
     with progress("evaluating") as show:
-        record = api.evaluate(
+        record = evaluate(
             load_file(model, reading),
             data,
             labels,
@@ -60,7 +62,9 @@ def perform(
             image=image,
             metric=metric,
             batch=batch,
+            readers=readers,
             workers=workers,
+            ray=ray,
             resume=resume,
             seed=seed,
             progress=show,

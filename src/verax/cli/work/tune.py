@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,14 @@ def perform(
     devices: DeviceOptions,
     inputs: InputOptions,
     reading: ModelOptions,
+    workers: int,
+    ray: str | None,
     json: Path | None,
     html: Path | None,
 ) -> None:
     """Carry out the command with the options of `verax.cli.tune`."""
     can_write(json, html)
+    devices = dataclasses.replace(devices, workers=workers, ray=ray)
     if not devices.device and (devices.workers or devices.ray is not None):
         raise UsageError(
             "--workers and --ray build for devices, and none is named",
