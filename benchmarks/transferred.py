@@ -40,11 +40,12 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--networks", nargs="+", required=True)
     parser.add_argument("--folder", type=Path, default=Path("out/panel"))
+    parser.add_argument("--recorded-on", default="host", help="The file's target.")
     parser.add_argument("--target", default="host")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     best: dict[str, CostExample] = {}
-    for example in examples_of(given.file, Host.here(Target.host(), 1)):
+    for example in examples_of(given.file, Host.here(Target.named(given.recorded_on), 1)):
         if example.kernel not in best or example.ratio < best[example.kernel].ratio:
             best[example.kernel] = example
     settings = Settings(opt_level=3, threads=given.threads, target=given.target)
