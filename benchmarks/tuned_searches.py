@@ -29,7 +29,8 @@ from verax.compiler.kernels.canonical import digest
 from verax.compiler.kernels.registry import Schedule, Spec, candidates, schedules
 from verax.compiler.kernels.target import Target
 from verax.compiler.network_bench import NetworkBench
-from verax.compiler.tune.cost_model import combinations, examples_of
+from verax.compiler.tune.combinations import combinations
+from verax.compiler.tune.cost_model import examples_of
 from verax.compiler.tune.history import History
 from verax.compiler.tune.host import LineOrigin
 from verax.compiler.tune.kernel_bench import KernelBench

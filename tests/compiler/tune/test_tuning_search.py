@@ -191,3 +191,13 @@ def test_a_noisy_duel_takes_more_turns_until_somebody_wins() -> None:
     fought = duel(loud.turn, slow, fast)
     assert fought.is_noisy
     assert len(fought.challenger) == MOST_TURNS * DUEL_TURNS
+
+
+def test_combinations_are_tried_where_no_single_step_gains() -> None:
+    def price(schedule: Any) -> float:
+        both = schedule.unroll != RULE.unroll and schedule.near != RULE.near
+        return 0.8e-3 if both else 1e-3 if schedule == RULE else 1.1e-3
+
+    found = search(SPEC, TARGET, Fake(price))
+    assert isinstance(found.best, ConvSchedule)
+    assert found.best.unroll != RULE.unroll and found.best.near != RULE.near

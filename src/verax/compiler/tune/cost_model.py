@@ -11,14 +11,15 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from verax.base.optional import optional
-from verax.compiler.kernels.canonical import digest
-from verax.compiler.kernels.registry import Schedule, Spec, admits, schedules, stages
+from verax.compiler.kernels.registry import Schedule, Spec, schedules
 from verax.compiler.kernels.target import LANES, Target
+from verax.compiler.tune.combinations import combinations
 from verax.compiler.tune.history import kernel_of
 from verax.compiler.tune.host import ANOTHER, Host
 from verax.compiler.tune.lookup import encoded
@@ -28,7 +29,7 @@ ENGINES = ("lightgbm", "sklearn")
 """Packages that can fit it, the first that is installed does."""
 LEAST_EXAMPLES = 200
 """Measured candidates without which nothing is fitted."""
-COMBINED, PROPOSED = 300, 8
+COMBINED, PROPOSED = 100, 8
 """Combinations of steps that the model ranks, and of them those that are tried first."""
 SEED = 4217
 Fields = Mapping[str, Any]
@@ -106,7 +107,7 @@ class CostModel:
 
     def proposals(self, spec: Spec, target: Target) -> list[Schedule]:
         """Combinations of steps that it finds fastest, to be tried before anything else."""
-        combined = combinations(spec, target)
+        combined = list(islice(combinations(spec, target), COMBINED))
         return self.rank(spec, target, combined)[:PROPOSED]
 
 
@@ -121,23 +122,6 @@ def cost_model(path: str | os.PathLike[str], host: Host) -> CostModel | None:
 def is_available() -> bool:
     """True if one of ENGINES is installed."""
     return any(find_spec(name) is not None for name in ENGINES)
-
-
-def combinations(spec: Spec, target: Target, count: int = COMBINED) -> list[Schedule]:
-    """Schedules several steps away from the rule's, drawn by a seed of the kernel's own."""
-    rule = schedules(spec, target)[0]
-    rng = np.random.default_rng([SEED, int(digest(spec)[:8], 16)])
-    combined: dict[Schedule, None] = {}
-    for _ in range(2 * count):
-        schedule = rule
-        for stage in stages(spec, target):
-            steps = [s for s in stage(schedule) if admits(spec, target, s)]
-            if steps and rng.random() < 0.6:
-                schedule = steps[int(rng.integers(len(steps)))]
-        combined[schedule] = None
-        if len(combined) >= count:
-            break
-    return [s for s in combined if s != rule]
 
 
 def features(numbers: Mapping[str, float], schedule: Fields, rule: Fields) -> list[float]:

@@ -1,4 +1,5 @@
-"""The search for one kernel's schedule: respect by respect, each candidate proved before its time.
+"""The search for one kernel's schedule: respect by respect, then combinations; each candidate is
+proved before its time.
 
 The bits that a candidate writes are compared with those of the schedule chosen by rule, on the same
 numbers. One that writes others is a fault of the compiler: it is told of, and never timed.
@@ -8,16 +9,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TypeAlias
 
 from verax.compiler.kernels.registry import Schedule, Spec, admits, schedules, stages
 from verax.compiler.kernels.target import Target
+from verax.compiler.tune.combinations import combinations
 from verax.compiler.tune.kernel_bench import Bench
 from verax.compiler.tune.racing import BenchRacer, Racer, Trial, faults_of
 from verax.compiler.tune.successive_halving import MARGIN, Duel
 
 AT_ONCE = 4
 """Candidates that are made and raced together."""
+COMBINED = 8
+"""Races of combinations of steps behind the last respect."""
 Rank: TypeAlias = Callable[[Spec, Sequence[Schedule]], Sequence[Schedule]]
 """Candidates, those that are likely to be fast first."""
 
@@ -82,6 +87,11 @@ def search_on(
         state.stage(stage(state.best), following=[s for after in later for s in after(state.best)])
         if state.is_over:
             break
+    drawn = combinations(spec, target)
+    for _ in range(COMBINED):
+        if state.is_over or not respects:
+            break
+        state.stage(list(islice(drawn, AT_ONCE)), ranked=False)
     return state.result()
 
 
