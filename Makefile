@@ -66,8 +66,9 @@ bench: $(VENV)/.test  ## The panel of networks beside every peer, 25 minutes (AR
 gpu: $(VENV)/.test  ## A card of NVIDIA beside the processor: bits, and times beside PyTorch's, 8 minutes (ARGS="--networks resnet50")
 	$(BIN)/python -m benchmarks.cuda $(ARGS)
 
-campaign: $(VENV)/.test  ## The judge measured on random networks and planted mistakes (ARGS="plants --limit 2"), then the slow tests, and all that draw on fresh draws
+campaign: $(VENV)/.test  ## The judge measured on random networks and planted mistakes (ARGS="plants --limit 2"), half an hour of chaos on a cluster, then the slow tests, and all that draw on fresh draws
 	$(BIN)/python benchmarks/judge $(ARGS)
+	$(BIN)/python -m benchmarks.chaos --seconds 1800
 	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile=fresh
 
 honest: $(VENV)/.test  ## Honest runs of real architectures, and mistakes planted in them (ARGS="runs --only llama")

@@ -102,7 +102,6 @@ def run_campaign(options: argparse.Namespace) -> int:
         listed = {n: keys for n, keys in listed.items() if keys}
     if options.limit:
         listed = dict(list(listed.items())[: options.limit])
-    names = list(listed)
     with pool_of(options) as pool:
         _judge(options, listed, done, kind, path, judge, began, pool)
     results = [_word(o) for k, o in read(path, kind).items() if re.search(options.only, k)]

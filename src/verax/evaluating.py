@@ -205,7 +205,7 @@ def _plain(pixels: Mapping[str, Pixels]) -> Plain:
 
 
 @dataclasses.dataclass
-class _Station:
+class _ShardStation:
     """What a worker has ready for the shards of one evaluation."""
 
     setup: Plain
@@ -215,7 +215,7 @@ class _Station:
     stack: ExitStack
 
 
-_stations: list[_Station] = []
+_stations: list[_ShardStation] = []
 """In a worker: the last one."""
 
 
@@ -229,7 +229,7 @@ def shard_scores(shard: Plain) -> list[Plain]:
     return scores(shard, station.side, station.runners, station.input_format)
 
 
-def _station(setup: Plain) -> _Station:
+def _station(setup: Plain) -> _ShardStation:
     network = unpack(fetch(setup["network"]).read_bytes())
     graph = parse_graph(network["text"], {k: of_plain(v) for k, v in network["constants"].items()})
     if network_hash(graph) != network["hash"]:
@@ -259,7 +259,7 @@ def _station(setup: Plain) -> _Station:
         assert runner is not None
         runners.append(runner)
     side = dataclasses.replace(side, batch=setup["batch"])
-    return _Station(setup, side, runners, input_format, stack)
+    return _ShardStation(setup, side, runners, input_format, stack)
 
 
 def _tuples(fields: Plain) -> Plain:

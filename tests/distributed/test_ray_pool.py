@@ -11,9 +11,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.distributed import tasks
 
+import verax
 from verax.base.errors import InputError, UsageError
 from verax.distributed import (
     ExclusiveDevice,
@@ -26,6 +28,7 @@ from verax.distributed import (
 from verax.distributed.contents import FOLDER
 from verax.distributed.opening import SETTINGS
 
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 QUICK = {
     "health_check_initial_delay_ms": 500,
     "health_check_period_ms": 300,
@@ -122,6 +125,17 @@ def actors_and_devices(pool: WorkerPool, hosts: Hosts, tmp_path: Path) -> None:
         nowhere.began.result(60)
 
 
+def evaluating_gives_the_record_of_one_process(hosts: Hosts) -> None:
+    random = np.random.default_rng(405)
+    images = random.integers(0, 255, (150, 24, 20), np.uint8)
+    labels = random.integers(0, 10, 150)
+    options: dict[str, Any] = {"against": "verax:O0", "threads": 1, "opt_level": 1, "batch": 7}
+    alone = verax.evaluate(DIGITS, images, labels, **options)
+    shared = verax.evaluate(DIGITS, images, labels, **options, workers=2, ray=hosts.address)
+    assert shared == alone
+    assert {p.name for p in (hosts.folder).iterdir()} <= {"a", "b"}
+
+
 def no_task_is_lost_or_counted_twice_when_a_host_is_killed(
     pool: WorkerPool, hosts: Hosts, tmp_path: Path
 ) -> None:
@@ -150,6 +164,7 @@ def test_a_cluster_of_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     try:
         hosts.add("a")
         hosts.add("b")
+        evaluating_gives_the_record_of_one_process(hosts)
         with open_pool(4, hosts.address) as pool:
             for number, check in enumerate(CHECKS):
                 folder = tmp_path / str(number)

@@ -115,7 +115,7 @@ def tune(
     An interruption leaves all that was measured and won so far in the history. Raises what
     compiling raises, `UsageError` when the history cannot be written or read.
     """
-    require_here(settings)
+    Host.here(require_here(settings), settings.thread_count)  # tells what is not installed
     history.read()
     history.append([])  # an unwritable one is told of before the work
     return tune_on(NetworkBench(graph, settings, inputs), settings, history, searching, bench)

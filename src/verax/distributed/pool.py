@@ -246,6 +246,9 @@ class Actor:
                 future.set_result(self._worker.name)
         except VeraxError as error:
             self._failure = self._failure or error
+        except Exception as error:  # whoever waits has to hear of it
+            cause = f"the actor could not be begun ({type(error).__name__}: {error})"
+            self._failure = self._failure or WorkerDiedError(cause)
         if not future.done():
             future.set_exception(self._failure or WorkerDiedError("the actor did not begin"))
             self._worker.kill()
@@ -267,7 +270,7 @@ class Actor:
             self._failure = self._failure or error
             future.set_exception(self._failure)
             self._worker.kill()
-        except VeraxError as error:
+        except Exception as error:  # whoever waits for the answer has to get one
             future.set_exception(error)
         else:
             self._note(self._worker, received)

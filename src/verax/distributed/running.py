@@ -23,6 +23,8 @@ AHEAD = 2
 """Tasks that wait in front of each worker."""
 STARTS = 2
 """Times that a worker is begun in vain before its slot stays empty."""
+RESTARTS, RESTART_SECONDS = 10, 0.5
+"""The same where some could be begun before, and what is waited longer each time."""
 HOSTS = 3
 """Hosts that may vanish under a task before it is taken for the reason."""
 LEAVE_SECONDS = 5.0
@@ -67,7 +69,7 @@ class Run:
     ) -> None:
         self.begin, self.note = begin, note
         self.queue: SimpleQueue[PoolTask | None] = SimpleQueue()
-        self.is_running = self.is_closed = False
+        self.is_running = self.is_closed = self.has_begun = False
         self._workers, self._batch = workers, Batch()
         self._failure: VeraxError = WorkerDiedError("there is no worker")
         self._lock = threading.Lock()
@@ -181,7 +183,7 @@ class _Slot:
     """A slot for a worker, and its thread."""
 
     def __init__(self, run: Run) -> None:
-        self.run, self.is_open = run, True
+        self.run, self.is_open, self.is_used = run, True, False
         self.worker: Worker | None = None
         self.current: PoolTask | None = None
         self.thread = threading.Thread(target=self._work, name="verax-slot", daemon=True)
@@ -193,43 +195,65 @@ class _Slot:
             worker.kill()
 
     def _work(self) -> None:
-        failures, is_used = 0, False
         while not self.run.is_closed:
             if self.worker is None:
                 try:
-                    self.worker, is_used = self.run.begin(), False
+                    self.worker, self.is_used = self._begun(), False
                 except VeraxError as error:
-                    failures += 1
-                    if failures < STARTS:
-                        continue
                     self.is_open = False
                     self.run.gave_up(error)
                     return
-                failures = 0
             item = self.run.queue.get()
             if item is None:
                 break
             self.current = item
             if not item.batch.is_over:
-                self._do(item, is_used)
-                is_used = True
+                self._do(item)
             self.current = None
+            if item.fresh and self.worker is not None:  # while others repeat, the next is made
+                self.worker.kill()
+                self.worker = None
         if self.worker is not None:
             self.worker.kill()
 
-    def _do(self, item: PoolTask, is_used: bool) -> None:
+    def _begun(self) -> Worker:
+        """A new worker. Where some could be begun before, one that dies at once is tried again more
+        often: the host may be gone on which it was to be. Raises what the last one raised."""
+        failures = 0
+        while True:
+            try:
+                worker = self.run.begin()
+            except Exception as error:  # Ray may raise anything
+                failures += 1
+                patience = RESTARTS if self.run.has_begun else STARTS
+                if failures >= patience or self.run.is_closed:
+                    raise _as_verax_error(error) from error
+                time.sleep(RESTART_SECONDS * (failures - 1))
+            else:
+                self.run.has_begun = True
+                return worker
+
+    def _do(self, item: PoolTask) -> None:
         """Have the worker do a task. Afterwards there is none if it died."""
         worker, value, failure = self.worker, None, None
         assert worker is not None
         try:
-            if item.fresh and is_used:
+            if item.fresh and self.is_used:
                 worker.kill()
-                self.worker = worker = self.run.begin()
+                self.worker = worker = self._begun()
+            self.is_used = True
             value, received = ask(worker, item.message, item.timeout)
             self.run.note(worker, received)
-        except VeraxError as error:
-            failure = error
-            if isinstance(error, WorkerDiedError | WorkerLateError):
+        except Exception as error:  # whoever waits for the answer has to get one
+            failure = _as_verax_error(error)
+            if isinstance(failure, WorkerDiedError | WorkerLateError):
                 worker.kill()
                 self.worker = None
         item.batch.answers.put((item, value, failure, worker))
+
+
+def _as_verax_error(error: Exception) -> VeraxError:
+    """An error of a worker as such: what is no `VeraxError` ended it."""
+    if isinstance(error, VeraxError):
+        return error
+    return WorkerDiedError(f"{type(error).__name__}: {error}".splitlines()[0])

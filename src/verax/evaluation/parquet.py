@@ -43,8 +43,10 @@ class ParquetTable:
     def __init__(self, files: Sequence[Path], columns: tuple[str, str] | None) -> None:
         self._files = files
         self._groups: list[tuple[int, Path, int]] = []  # first row, file, number in the file
-        self._lock, self._current = threading.Lock(), (-1, [])
-        self._length, self.steps = 0, ()
+        self._lock = threading.Lock()
+        self._current: tuple[int, list[Any]] = (-1, [])
+        self._length = 0
+        self.steps: tuple[str, ...] = ()
         labels: list[Any] = []
         for file in files:
             try:

@@ -66,8 +66,8 @@ class HuntOnHosts:
         except KeyboardInterrupt:
             return True
         finally:
-            for number in self.claimed:
-                self.store.give_back(self.task.seed, number)
+            for case_number in self.claimed:
+                self.store.give_back(self.task.seed, case_number)
         return False
 
     def _claims(self, cases: int | None) -> Generator[dict[str, Any]]:
@@ -78,8 +78,8 @@ class HuntOnHosts:
             numbers = [self.store.claim(self.task.seed) for _ in range(size)]
             self.claimed.update(numbers)
             begun += size
-            known = [finding.key for finding in self.store.findings()]
-            yield {"hunt": self.hunt, "cases": numbers, "known": known}
+            keys = [finding.key for finding in self.store.findings()]
+            yield {"hunt": self.hunt, "cases": numbers, "findings": keys}
 
     def _take(self, outcome: TaskOutcome) -> None:
         """Put what came of some cases into the store."""
@@ -91,9 +91,9 @@ class HuntOnHosts:
         else:
             reason = outcome.loss or str(outcome.error)
             results = {n: HuntOutcome("unjudged", f"{reason} ({outcome.worker})") for n in numbers}
-        for number, result in results.items():
-            self.store.finish(self.task.seed, number, result)
-            self.claimed.discard(number)
+        for case_number, result in results.items():
+            self.store.finish(self.task.seed, case_number, result)
+            self.claimed.discard(case_number)
             self.done += 1
 
     def _add(self, finding: StoredFinding, files: dict[str, bytes], there: str) -> None:
@@ -120,7 +120,7 @@ def _inside(name: str) -> Path:
     return path
 
 
-class _Station:
+class _HuntStation:
     """What a worker has for one hunt: a folder, a store and a session. reported: findings that were
     sent, or were known to whoever asks."""
 
@@ -128,13 +128,14 @@ class _Station:
         self.hunt = hunt
         self.stack = contextlib.ExitStack()
         self.folder = self.stack.enter_context(scratch_folder())
-        plain = dict(hunt["task"])
-        models: Reference | None = plain.pop("models")
-        named = {k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()}
-        named |= {"folder": str(self.folder), "models": str(fetch(models)) if models else ""}
+        plain: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in hunt["task"].items()
+        }
+        models: Reference | None = plain["models"]
+        plain["folder"], plain["models"] = str(self.folder), str(fetch(models)) if models else ""
         self.store = Store(self.folder / STORE, hunt["settings"])
         limit = hunt["memory_mb"] * 2**20
-        self.session = HostSession(HuntTask(**named), self.store, hunt["settings"], limit)
+        self.session = HostSession(HuntTask(**plain), self.store, hunt["settings"], limit)
         self.reported: set[str] = set()
 
     def close(self) -> None:
@@ -142,11 +143,13 @@ class _Station:
         self.store.close()
         self.stack.close()
 
-    def judge(self, numbers: list[int], known: list[str]) -> dict[str, Any]:
+    def judge(self, numbers: list[int], keys: list[str]) -> dict[str, Any]:
         seed = self.session.task.seed
-        for key in known:
-            self.store.begin_finding(StoredFinding(key, *[""] * 5, seed, -1, 0, "", "", ""))
-        self.reported.update(known)
+        for key in keys:
+            self.store.begin_finding(
+                StoredFinding(key, "", "", "", "", "", seed, -1, 0, "", "", "")
+            )
+        self.reported.update(keys)
         self.store.open_cases(seed, numbers)
         self.session.run(1, None, len(numbers), None)
         fresh = [f for f in self.store.findings() if f.key not in self.reported]
@@ -173,7 +176,7 @@ class _Station:
         return {"finding": dataclasses.asdict(own), "files": files, "root": root}
 
 
-_stations: list[_Station] = []
+_stations: list[_HuntStation] = []
 """In a worker: the last one."""
 
 
@@ -182,5 +185,5 @@ def judge_cases(task: dict[str, Any]) -> dict[str, Any]:
     if not _stations or _stations[0].hunt != task["hunt"]:
         if _stations:
             _stations.pop().close()
-        _stations.append(_Station(task["hunt"]))
-    return _stations[0].judge(task["cases"], task["known"])
+        _stations.append(_HuntStation(task["hunt"]))
+    return _stations[0].judge(task["cases"], task["findings"])

@@ -143,25 +143,25 @@ class Store:
     def open_cases(self, seed: int, numbers: Iterable[int]) -> None:
         """Have cases of these numbers claimed next; what came of them before is forgotten."""
         with self._writing():
-            for number in numbers:
+            for case_number in numbers:
                 self.connection.execute(
                     "INSERT OR REPLACE INTO cases (seed, case_number, state, tries) "
                     "VALUES (?, ?, 'open', 0)",
-                    (seed, number),
+                    (seed, case_number),
                 )
 
     def outcomes(self, seed: int, numbers: Iterable[int]) -> dict[int, HuntOutcome]:
         """What came of the cases of these numbers that are done."""
         outcomes = {}
-        for number in numbers:
+        for case_number in numbers:
             row = self.connection.execute(
                 "SELECT outcome, detail, finding, family, aim, reason, seconds FROM cases "
                 "WHERE seed = ? AND case_number = ? AND state = 'done'",
-                (seed, number),
+                (seed, case_number),
             ).fetchone()
             if row is not None:
-                texts, seconds = row[:-1], row[-1]
-                outcomes[number] = HuntOutcome(*(t or "" for t in texts), seconds or 0.0)
+                a, b, c, d, e, f = (text or "" for text in row[:-1])
+                outcomes[case_number] = HuntOutcome(a, b, c, d, e, f, float(row[-1] or 0))
         return outcomes
 
     def _release(self, seed: int) -> None:
