@@ -73,7 +73,9 @@ ALLOWED: dict[str, set[str]] = {
             "base",
         ),
     },
-    "compiler.tune": {"compiler.kernels", "compiler.place", "runtime", "records", "base"},
+    "compiler.tune": {
+        *("compiler.kernels", "compiler.place", "runtime", "records", "numerics", "base"),
+    },
     "compiler": {
         *(
             "compiler.passes",
@@ -154,6 +156,10 @@ ALLOWED: dict[str, set[str]] = {
     "generation": {
         *("compiling", "compiler.executable", "loading", "frontends.model", "ops", "ir", "base"),
     },
+    "device_tuning": {
+        *("api", "compiling", "compiler", "distributed", "loading", "judge.inputs"),
+        *("records", "base"),
+    },
     "tuning": {"api", "compiling", "compiler", "judge.inputs", "records", "ir", "base"},
     "exchanged": {"compiler", "judge", "runners", "reference", "records", "ir", "base"},
     "torch": {
@@ -211,8 +217,8 @@ ALLOWED: dict[str, set[str]] = {
             "frontends",
             "judge",
         ),
-        *("verified_conversion", "evaluation", "evaluating", "tuning", "hunt", "gating"),
-        *("generation", "distributed"),
+        *("verified_conversion", "evaluation", "evaluating", "tuning", "device_tuning", "hunt"),
+        *("gating", "generation", "distributed"),
         *("runners", "reference", "records", "ops", "ir", "base", "campaign", "replay", ""),
     },
     "": {

@@ -116,6 +116,7 @@ def test_users_extras_are_unpinned_and_all_holds_them() -> None:
         "coreml",
         "runners",
         "cuda",
+        "tune",
         "ray",
         "parquet",
         "sign",

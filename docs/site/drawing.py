@@ -43,6 +43,7 @@ BLOCKS = (
             "loading",
             "recording",
             "tuning",
+            "device_tuning",
             "gating",
             "evaluating",
             "hunt",

@@ -14,6 +14,7 @@ from verax.base.keywords import with_options
 from verax.base.options import changed
 from verax.compiler.artifacts.default_history import default_history
 from verax.compiler.tune.history import History
+from verax.compiler.tuner import Searching
 from verax.compiler.tuner import tune as tune_graph
 from verax.judge.inputs import draw_inputs
 from verax.records.tuning import TuningRecord
@@ -60,9 +61,13 @@ def tune(
         options.settings,
         as_arrays(given),
         History(path),
-        budget=options.time_budget,
-        trials=options.trials,
-        progress=progress,
-        model=str(source) if source else graph.name,
+        Searching(
+            budget=options.time_budget,
+            trials=options.trials,
+            resume=options.resume,
+            learns=options.cost_model,
+            model=str(source) if source else graph.name,
+            progress=progress or (lambda message, share: None),
+        ),
     )
     return dataclasses.replace(record, options=options)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
-from verax.compiler.tune import search
+from verax.compiler.tune import racing
 from verax.compiler.tune.history import History
 from verax.records.tuning import TuningRecord
 
@@ -43,15 +43,14 @@ def test_a_network_is_tuned(cli: Cli, digits: Path, tmp_path: Path) -> None:
 def test_a_fault_is_exit_code_1(
     cli: Cli, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search._Search, "_is_proved", _refuse)
+    monkeypatch.setattr(racing.BenchRacer, "_trial", _refuse)
     done = cli("tune", tiny, "--history", tmp_path / "h", "--trials", 1, "--time-budget", 5)
     assert done.code == 1
     assert "fault: " in done.out
 
 
-def _refuse(self: search._Search, schedule: object) -> bool:
-    self._trials[schedule] = search.Trial(schedule, False, refused=search.OTHER_BITS)
-    return False
+def _refuse(self: racing.BenchRacer, schedule: object) -> racing.Trial:
+    return racing.Trial(schedule, False, refused=racing.OTHER_BITS)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ def test_ctrl_c_keeps_what_was_measured(digits: Path, tmp_path: Path) -> None:
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    while process.poll() is None and (not path.exists() or not path.stat().st_size):
+    while process.poll() is None and not (path.exists() and b'"measured"' in path.read_bytes()):
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)

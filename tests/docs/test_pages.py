@@ -21,8 +21,9 @@ WITH_CODE = [p for p in PAGES if any(b.language in RUN and not b.skipped for b i
 FENCED = re.compile(r"^```.*?^```$|<!--.*?-->", re.DOTALL | re.MULTILINE)
 GENERATED = {ROOT / "docs" / name for name in ("rooms.svg", "rooms.md")}
 """Pages that are made when the site is built."""
-NOT_RUN = 9
-"""Blocks that do not run, each for a reason beside it; four of them need a GPU or JAX."""
+NOT_RUN = 13
+"""Blocks that do not run, each for a reason beside it; four of them need a GPU or JAX, four more a
+board or a cluster."""
 
 
 def name_of(page: Path) -> str:

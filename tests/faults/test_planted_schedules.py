@@ -15,7 +15,7 @@ from verax.compiler.kernels import registry
 from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.place.binary.assembly import COMPILED_KERNELS
 from verax.compiler.tune.history import History
-from verax.compiler.tuner import tune
+from verax.compiler.tuner import Searching, tune
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType
@@ -48,7 +48,7 @@ def test_a_candidate_with_other_bits_is_caught(
     COMPILED_KERNELS.forget()
     history = History(tmp_path / "tuning.jsonl")
     try:
-        record = tune(graph, Settings(threads=1), feeds, history, clock=lambda: 0.0)
+        record = tune(graph, Settings(threads=1), feeds, history, Searching(clock=lambda: 0.0))
     finally:
         COMPILED_KERNELS.forget()
     assert len(record.faults) == 1
@@ -61,4 +61,4 @@ def test_a_candidate_with_other_bits_is_caught(
     assert [line["schedule"][1]["unroll"] for line in faults] == [8]
     assert faults[0]["bits"] == "it writes other bits"
     assert faults[0]["microseconds"] == []
-    assert {line["kind"] for line in lines} <= {"measured", "fault", "chosen"}
+    assert {line["kind"] for line in lines} <= {"workload", "measured", "fault", "chosen"}

@@ -214,7 +214,10 @@ class TuneOptions:
 
     time_budget: seconds. trials: the most candidates of a kernel. threads, opt_level: as `compile`
     takes them; what is found holds for this number of threads. history: the file to append to, by
-    default the one that `compile` reads. seed: of inputs that are drawn.
+    default the one that `compile` reads. resume: candidates that the history has of exactly these
+    kernels and this machine are not measured again. cost_model: candidates come in the order of a
+    model fitted from the history, if it has enough and LightGBM or scikit-learn is installed. seed:
+    of inputs that are drawn.
     """
 
     time_budget: float = option(BUDGET, "How long it may take.", RUNNING, metavar="SECONDS")
@@ -236,6 +239,19 @@ class TuneOptions:
         RESULT,
         metavar="FILE",
         files=True,
+    )
+    resume: bool = option(
+        False,
+        "Go on where a run was ended: what the history has of exactly these kernels and this "
+        "machine is not measured again.",
+        RUNNING,
+        "--resume",
+    )
+    cost_model: bool = option(
+        True,
+        "Try candidates in the order of a model that is fitted from the history, where LightGBM or "
+        "scikit-learn is installed.",
+        RUNNING,
     )
     seed: int = same_option(CheckOptions, "seed")
 
@@ -263,7 +279,29 @@ class TuneKeywords(TypedDict, total=False):
     threads: int | None
     opt_level: int | None
     history: Path | None
+    resume: bool
+    cost_model: bool
     seed: int
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """Where schedules are measured, if not in this process: of `tune`.
+
+    device: texts, each a device with exclusive use of its cores: a target, cores=N or cores=0-3,
+    host=NAME, label=NAME. workers: builders of candidates beside them, at least one. ray: address
+    of a Ray cluster, "auto" for the one of this machine.
+    """
+
+    device: tuple[str, ...] = option(
+        (),
+        "Measure on this device: a target, cores=N (or cores=0-3), host=NAME, label=NAME. Several "
+        "are tuned side by side, each for itself.",
+        RUNNING,
+        metavar="avx2,cores=4",
+    )
+    workers: int = 0
+    ray: str | None = None
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ COMMANDS = {
     "ratio.",
     "tune": "Measure other schedules for a model's kernels (tiles, order, prefetching), and "
     "keep what is faster here.",
+    "history": "List, filter, merge, export or compare what `verax tune` measured.",
     "hunt": "Generate cases, have a subject run them, and judge, shrink and keep what is wrong.",
     "gate": "Say what changes on models when one subject gives way to another, and whether it "
     "matters.",

@@ -3,41 +3,43 @@
 Kernels are searched by their share of the time. What wins by itself is timed again inside of the
 network, step by step and in turns with the schedules chosen by rule; what does not gain there goes
 back, and if the network as a whole does not gain, all of it does. The network's outputs before and
-after are compared bit for bit. The history says all of it.
+after are compared bit for bit. The history says all of it, as soon as it is measured.
+
+What measures is a `Measuring`: a `NetworkBench` of this process, or a device elsewhere.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import math
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata
-from typing import Any
-
-import numpy as np
+from typing import Any, Protocol
 
 from verax.base.compile_options import BUDGET
-from verax.base.errors import UnsupportedError
+from verax.base.errors import VeraxError
 from verax.base.settings import Settings
-from verax.compiler.compile import compile as compile_graph
 from verax.compiler.kernels.canonical import digest
-from verax.compiler.kernels.registry import Schedule, Spec, admits, stages
+from verax.compiler.kernels.registry import Schedule, Spec, admits, schedules, stages
 from verax.compiler.kernels.target import Target
-from verax.compiler.place.calls import KernelCall
-from verax.compiler.place.program import LoweredProgram
-from verax.compiler.specialize import reference_call
-from verax.compiler.specialized import Specialized
+from verax.compiler.network_bench import (
+    Arrays,
+    MakeBench,
+    NetworkBench,
+    ProfiledKernel,
+    Worth,
+    require_here,
+)
+from verax.compiler.tune.cost_model import cost_model
 from verax.compiler.tune.history import ChosenSchedule, History, chosen_line
-from verax.compiler.tune.host import Host
-from verax.compiler.tune.kernel_bench import Bench, KernelBench, Workload, nanoseconds
+from verax.compiler.tune.host import Host, LineOrigin
+from verax.compiler.tune.kernel_bench import KernelBench, Workload
 from verax.compiler.tune.lookup import Tuned, encoded
-from verax.compiler.tune.search import SearchResult, search
-from verax.compiler.tune.successive_halving import Duel, duel
+from verax.compiler.tune.measurements import earlier_trials, measured_lines, workload_line
+from verax.compiler.tune.racing import Racer, Trial
+from verax.compiler.tune.search import SearchResult, search_on
+from verax.compiler.tune.successive_halving import NOISY
 from verax.ir.graph import Graph
-from verax.records.environment import environment
 from verax.records.tuning import (
     BY_RULE,
     NOT_REACHED,
@@ -46,19 +48,55 @@ from verax.records.tuning import (
     TunedKernel,
     TuningRecord,
 )
-from verax.runtime.program import Program
 
-Arrays = Mapping[str, np.ndarray]
 Progress = Callable[[str, float], None]
 SEARCHED = 0.85
 """Of the budget; the rest is for proving."""
 LEAST_SHARE = 0.004
 """Of the network's time: kernels with less are not searched."""
-PROFILED, CONFIRMED = 5, 9
-"""Runs of the network: to see where the time goes, to time each step."""
-COMPARED = (15, 99)
-COMPARED_SECONDS = 4.0
-"""Turns to time the whole: as many as this takes, between those."""
+
+
+class DistrustedError(VeraxError):
+    """What measures gave other bits: nothing that it chose is kept."""
+
+    exit_code = 1
+
+
+class Measuring(Protocol):
+    """A network on the device that runs it. target, host: what is measured there holds for;
+    machine: the computer's name; environment: its versions, as records say them."""
+
+    target: Target
+    host: Host
+    machine: str
+    environment: Mapping[str, str]
+
+    def profile(self) -> Sequence[ProfiledKernel]:
+        """Kernels that have a choice, by their share of the time."""
+
+    def racer(self, workload: Workload, stop: Callable[[], bool], bench: MakeBench) -> Racer:
+        """Races of a kernel; to be closed."""
+
+    def worth(self, winners: Mapping[Spec, Schedule]) -> Worth:
+        """What `winners` are worth in the network."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Searching:
+    """How a network is searched. budget: seconds, as far as whole turns allow. trials: how many
+    candidates a kernel may have. resume: what the history has of exactly a kernel and host is not
+    measured again. learns: candidates come in the order of a model of cost, where the history has
+    enough and a package fits it. device: label of what measures; model: the network's name.
+    progress: gets what is done, and the share done."""
+
+    budget: float = BUDGET
+    trials: int | None = None
+    resume: bool = False
+    learns: bool = True
+    device: str = ""
+    model: str = ""
+    progress: Progress = lambda message, share: None
+    clock: Callable[[], float] = time.monotonic
 
 
 def tune(
@@ -66,114 +104,127 @@ def tune(
     settings: Settings,
     inputs: Arrays,
     history: History,
+    searching: Searching = Searching(),
     *,
-    budget: float = BUDGET,
-    trials: int | None = None,
-    progress: Progress | None = None,
-    model: str = "",
-    bench: Callable[[Workload, Target, Host, Callable[[], bool]], Bench] = KernelBench,
-    clock: Callable[[], float] = time.monotonic,
+    bench: MakeBench = KernelBench,
 ) -> TuningRecord:
-    """Search schedules for `graph` as `settings` compile it, and write what is found to `history`.
+    """Search schedules for `graph` as `settings` compile it, on this machine, and write what is
+    found to `history`.
 
-    inputs: what the network is run with. budget: seconds, as far as whole turns allow. trials: how
-    many candidates a kernel may have. bench, clock: what times kernels, and tells the time.
+    inputs: what the network is run with. bench: what times kernels.
     An interruption leaves all that was measured and won so far in the history. Raises what
     compiling raises, `UsageError` when the history cannot be written or read.
     """
-    return _Tuner(graph, settings, inputs, history, budget, trials, progress, model).run(
-        bench, clock
-    )
+    Host.here(require_here(settings), settings.thread_count)  # tells what is not installed
+    history.read()
+    history.append([])  # an unwritable one is told of before the work
+    return tune_on(NetworkBench(graph, settings, inputs), settings, history, searching, bench)
+
+
+def tune_on(
+    network: Measuring,
+    settings: Settings,
+    history: History,
+    searching: Searching,
+    bench: MakeBench = KernelBench,
+) -> TuningRecord:
+    """`tune` where `network` measures."""
+    return _Tuner(network, settings, history, searching).run(bench)
 
 
 class _Tuner:
     def __init__(
-        self,
-        graph: Graph,
-        settings: Settings,
-        inputs: Arrays,
-        history: History,
-        budget: float,
-        trials: int | None,
-        progress: Progress | None,
-        model: str,
+        self, network: Measuring, settings: Settings, history: History, searching: Searching
     ) -> None:
-        self.history, self.budget, self.trials = history, budget, trials
-        self.settings, self.model = settings, model
-        self.progress = progress or (lambda message, share: None)
-        self.target = Target.named(settings.target)
-        if not self.target.runs_here():
-            raise UnsupportedError(
-                "schedules are found by running them, and this machine does not run the target",
-                place=settings.target,
-                next_step="tune on such a machine",
-            )
-        self.host = Host.here(self.target, settings.thread_count)
-        self.history_lookup = Tuned(history.read(), self.target, settings.thread_count)
-        history.append([])  # an unwritable one is told of before the work
-        self.exe = compile_graph(graph, settings)
-        self.exe.run(inputs)
-        self.specialized: Specialized = self.exe.specialized
-        state = {v: graph.initial[v] for v in graph.state}
-        arrays_by_name = {**inputs, **state}
-        self.arrays = [np.asarray(arrays_by_name[v]) for v in self.specialized.inputs]
-        self.lines: list[Mapping[str, Any]] = []
+        self.network, self.history, self.searching = network, history, searching
+        self.settings = settings
+        self.target, self.host = network.target, network.host
+        self.history_lookup = Tuned.on(history.read(), self.target, self.host)
+        here = self.host, searching.device, network.machine
+        self.earlier = earlier_trials(history.path, *here) if searching.resume else {}
+        self.cost = cost_model(history.path, self.host) if searching.learns else None
+        self.progress = searching.progress
 
-    def run(
-        self,
-        bench: Callable[[Workload, Target, Host, Callable[[], bool]], Bench],
-        clock: Callable[[], float],
-    ) -> TuningRecord:
+    def run(self, bench: MakeBench) -> TuningRecord:
+        clock, budget = self.searching.clock, self.searching.budget
         begin = clock()
         self.progress("where the time goes", 0.0)
-        by_rule = self._steps({})
-        calls = self._calls(by_rule.lowered)
-        times = {spec: statistics.median(t) for spec, t in by_rule.times(PROFILED).items()}
-        total_seconds = sum(times.values()) or 1.0
-        order = sorted(calls, key=lambda spec: -times[spec])
-        searched = [s for s in order if times[s] >= LEAST_SHARE * total_seconds]
-        weight_bytes = by_rule.lowered.binary.weight_bytes
+        kernels = self.network.profile()
+        total = sum(kernel.seconds for kernel in kernels) or 1.0
+        searched = [kernel for kernel in kernels if kernel.seconds >= LEAST_SHARE * total]
         results: dict[Spec, SearchResult] = {}
         try:
-            for i, spec in enumerate(searched):
-                left = begin + SEARCHED * self.budget - clock()
+            for i, kernel in enumerate(searched):
+                left = begin + SEARCHED * budget - clock()
                 if left <= 0:
                     break
-                shares = sum(math.sqrt(times[s]) for s in searched[i:])
-                until = clock() + left * math.sqrt(times[spec]) / shares
-                self.progress(str(spec), SEARCHED * (1 - left / (SEARCHED * self.budget)))
-                workload = Workload.of(calls[spec][0], weight_bytes)
+                shares = sum(math.sqrt(k.seconds) for k in searched[i:])
+                until = clock() + left * math.sqrt(kernel.seconds) / shares
+                self.progress(str(kernel.spec), SEARCHED * (1 - left / (SEARCHED * budget)))
                 stop = lambda until=until: clock() >= until  # noqa: E731
-                results[spec] = self._search(workload, bench, stop, list(results.values()))
+                results[kernel.spec] = self._search(
+                    kernel.workload, bench, stop, list(results.values())
+                )
+        except DistrustedError:
+            raise
         except BaseException:
             self._write_chosen(self._winners(results), results, {})
             raise
-        return self._proved(results, by_rule, times, order, clock() - begin, begin, clock)
+        return self._proved(results, kernels, total, begin)
 
     def _search(
         self,
         workload: Workload,
-        bench: Callable[[Workload, Target, Host, Callable[[], bool]], Bench],
+        bench: MakeBench,
         stop: Callable[[], bool],
         before: Sequence[SearchResult],
     ) -> SearchResult:
-        """One kernel; what was measured is in the history when this ends."""
-        spec = workload.spec
-        stand = bench(workload, self.target, self.host, stop)
+        """One kernel; what was measured is in the history as soon as a race has ended."""
+        spec, trials = workload.spec, self.searching.trials
+        earlier = self._earlier(spec)
+        self.history.append([workload_line(spec, self.target, self.host, self._origin(spec))])
+
+        def measured(trials: Sequence[Trial]) -> None:
+            self.history.append(measured_lines(spec, self.host, self._origin(spec), trials))
+
+        racer = self.network.racer(workload, stop, bench)
         try:
-            first = self._first(workload, before)
-            limit = {} if self.trials is None else {"trials": self.trials}
-            result = search(spec, self.target, stand, first=first, stop=stop, **limit)
+            return search_on(
+                spec,
+                self.target,
+                racer,
+                first=self._first(workload, before),
+                stop=stop,
+                earlier=earlier,
+                rank=self._rank if self.cost is not None else None,
+                measured=measured,
+                **({} if trials is None else {"trials": trials}),
+            )
         finally:
-            if isinstance(stand, KernelBench):
-                stand.close()
-        self.history.append(self._measured(result))
-        return result
+            racer.close()
+
+    def _rank(self, spec: Spec, several: Sequence[Schedule]) -> Sequence[Schedule]:
+        assert self.cost is not None
+        return self.cost.rank(spec, self.target, several)
+
+    def _earlier(self, spec: Spec) -> Mapping[Schedule, Trial]:
+        """What an earlier run measured of this kernel, by schedules that it may have now."""
+        return {
+            schedule: dataclasses.replace(trial, schedule=schedule)
+            for entry, trial in self.earlier.get(digest(spec), {}).items()
+            if (schedule := self.history_lookup.decoded(spec, entry)) is not None
+        }
+
+    def _origin(self, spec: Spec) -> LineOrigin:
+        searching = self.searching
+        return LineOrigin.now(searching.device, self.network.machine, searching.model, str(spec))
 
     def _first(self, workload: Workload, before: Sequence[SearchResult]) -> list[Schedule]:
-        """What was found for this kernel earlier; then what won for the others, but their tiles."""
+        """What was found for this kernel earlier, here or on a relative; then what won for the
+        others, but their tiles."""
         earlier = self.history_lookup.schedule_for(workload.spec)
         first: list[Schedule] = [] if earlier is None else [earlier]
+        first += self.history_lookup.relatives(workload.spec)[:1]
         respects = len(stages(workload.spec, self.target))
         for result in before[::-1]:
             alike = len(stages(result.spec, self.target)) == respects
@@ -189,86 +240,98 @@ class _Tuner:
                     and name not in ("blocks", "rows", "cols", "chunk")
                 }
                 first.append(dataclasses.replace(workload.schedule, **changed))  # type: ignore[type-var]
-        fitting = [s for s in dict.fromkeys(first) if admits(workload.spec, self.target, s)]
-        return fitting[:4]
+        fitting = [s for s in dict.fromkeys(first) if admits(workload.spec, self.target, s)][:4]
+        if self.cost is not None:
+            fitting += self.cost.proposals(workload.spec, self.target)
+        return list(dict.fromkeys(fitting))
 
     def _proved(
         self,
         results: Mapping[Spec, SearchResult],
-        by_rule: _Steps,
-        times: Mapping[Spec, float],
-        order: Sequence[Spec],
-        duration: float,
+        kernels: Sequence[ProfiledKernel],
+        total: float,
         begin: float,
-        clock: Callable[[], float],
     ) -> TuningRecord:
         """In the network."""
         winners = self._winners(results)
         self.progress("in the network", SEARCHED)
-        ratios: dict[Spec, float] = {}
-        if winners:
-            ratios = self._in_network(by_rule, winners)
-            winners = {s: schedule for s, schedule in winners.items() if ratios[s] < 1}
-        before, after = self._program({}), self._program(winners)
-        equal = _bits(before.run(self.arrays)) == _bits(after.run(self.arrays))
-        comparison = self._compared(before, after) if winners and equal else None
-        is_kept = bool(winners) and equal and comparison is not None and comparison.ratio < 1
-        self._write_chosen(winners if is_kept else {}, results, ratios)
+        worth = self.network.worth(winners)
+        winners = {s: schedule for s, schedule in winners.items() if worth.ratios[s] < 1}
+        self._write_chosen(winners if worth.is_kept else {}, results, worth.ratios)
         self.progress("done", 1.0)
-        total = sum(times.values()) or 1.0
-        kernels = tuple(
-            self._kernel(spec, results.get(spec), times[spec], total, by_rule, ratios,
-                         is_kept and spec in winners)
-            for spec in order
-        )  # fmt: skip
         faults = tuple(
             f"{f.spec}: {t.refused} with {t.schedule}" for f in results.values() for t in f.faults
         )
-        if not equal:
+        if not worth.equal_bits:
             faults += ("the network's outputs differ; nothing is kept",)
+        comparison = worth.comparison
         return TuningRecord(
-            model=self.model,
+            model=self.searching.model,
             opt_level=self.settings.opt_level,
-            threads=self.settings.thread_count,
-            kernels=kernels,
+            threads=self.host.threads,
+            kernels=tuple(
+                self._kernel(kernel, results.get(kernel.spec), total, worth.ratios,
+                             worth.is_kept and kernel.spec in winners)
+                for kernel in kernels
+            ),
             before=tuple(1e3 * t for t in comparison.defender) if comparison else (),
             after=tuple(1e3 * t for t in comparison.challenger) if comparison else (),
             ratio=comparison.ratio if comparison else 1.0,
             noise=comparison.noise if comparison else 0.0,
-            kept=is_kept,
-            equal_bits=equal,
-            seconds=clock() - begin,
-            budget=self.budget,
+            kept=worth.is_kept,
+            equal_bits=worth.equal_bits,
+            seconds=self.searching.clock() - begin,
+            budget=self.searching.budget,
             history=str(self.history.path),
             faults=faults,
             host={name: str(value) for name, value in dataclasses.asdict(self.host).items()},
-            environment=environment(),
-        )
+            environment=self.network.environment,
+            device=self.searching.device,
+            notes=self._notes(results),
+        )  # fmt: skip
+
+    def _notes(self, results: Mapping[Spec, SearchResult]) -> tuple[str, ...]:
+        """What a reader should know of how it was measured."""
+        notes = []
+        noisy = [result.noise for result in results.values() if result.noise > NOISY]
+        if noisy:
+            notes.append(
+                f"noisy: the same schedule differed from itself by up to {100 * max(noisy):.1f} % "
+                f"in {len(noisy)} of {len(results)} kernels, which took more turns"
+            )
+        if self.cost is not None:
+            notes.append(
+                f"candidates in the order of a model of cost, fitted by {self.cost.engine} from "
+                f"{self.cost.count} measured ones"
+            )
+        earlier = sum(result.earlier for result in results.values())
+        if earlier:
+            notes.append(f"resumed: {earlier} candidates were in the history, not measured again")
+        return tuple(notes)
 
     def _kernel(
         self,
-        spec: Spec,
+        kernel: ProfiledKernel,
         result: SearchResult | None,
-        seconds: float,
         total: float,
-        by_rule: _Steps,
         ratios: Mapping[Spec, float],
         is_kept: bool,
     ) -> TunedKernel:
-        calls = self._calls(by_rule.lowered)[spec]
+        spec, seconds = kernel.spec, kernel.seconds
         won = result is not None and result.last is not None
         outcome = TUNED if is_kept else ROLLED_BACK if won else BY_RULE if result else NOT_REACHED
-        best = result.best if result is not None else calls[0].schedule
+        rule = schedules(spec, self.target)[0]
+        best = result.best if result is not None else rule
         last = result.last if result is not None else None
         ratio = ratios.get(spec, 1.0)
         return TunedKernel(
             kernel=digest(spec),
             spec=str(spec),
-            calls=len(calls),
+            calls=kernel.calls,
             share=seconds / total,
             rule_us=1e6 * seconds,
             best_us=1e6 * seconds * (ratio if is_kept else 1.0),
-            rule=str(calls[0].schedule),
+            rule=str(rule),
             schedule=str(best),
             outcome=outcome,
             alone=last.ratio if last else 1.0,
@@ -277,70 +340,8 @@ class _Tuner:
             trials=len(result.trials) if result is not None else 0,
         )
 
-    def _in_network(self, by_rule: _Steps, winners: Mapping[Spec, Schedule]) -> dict[Spec, float]:
-        """Time of each kernel's calls with its winner, by the time by rule: medians of turns."""
-        tuned = self._steps(winners)
-        ratios: dict[Spec, list[float]] = {spec: [] for spec in winners}
-        for _ in range(CONFIRMED):
-            mine, theirs = by_rule.times(1), tuned.times(1)
-            for spec, spec_ratios in ratios.items():
-                spec_ratios.append(theirs[spec][0] / max(mine[spec][0], 1e-9))
-        return {spec: statistics.median(spec_ratios) for spec, spec_ratios in ratios.items()}
-
-    def _compared(self, before: Program, after: Program) -> Duel:
-        """The network as a whole."""
-        programs, now = {False: before, True: after}, nanoseconds(self.host.threads)
-
-        def turn(tuned: Any) -> float:
-            start = now()
-            programs[tuned].run(self.arrays)
-            return (now() - start) / 1e9
-
-        pair_seconds = sum(turn(tuned) for tuned in (False, True))
-        min_turns, max_turns = COMPARED
-        turns = max(min_turns, min(max_turns, int(COMPARED_SECONDS / max(pair_seconds, 1e-6))))
-        return duel(turn, False, True, turns)
-
     def _winners(self, results: Mapping[Spec, SearchResult]) -> dict[Spec, Schedule]:
         return {s: f.best for s, f in results.items() if f.last is not None}
-
-    def _calls(self, lowered: LoweredProgram) -> dict[Spec, list[KernelCall]]:
-        """The calls of each kernel that has a choice."""
-        calls: dict[Spec, list[KernelCall]] = {}
-        for step in lowered.steps:
-            if isinstance(step, KernelCall) and stages(step.spec, self.target):
-                calls.setdefault(step.spec, []).append(step)
-        return calls
-
-    def _steps(self, schedules: Mapping[Spec, Schedule]) -> _Steps:
-        lowered = self.exe.specializer.lower_with(self.specialized, schedules.get, separate=True)
-        return _Steps(lowered, self._loaded(lowered), self.arrays, self.host.threads)
-
-    def _program(self, schedules: Mapping[Spec, Schedule]) -> Program:
-        return self._loaded(self.exe.specializer.lower_with(self.specialized, schedules.get))
-
-    def _loaded(self, lowered: LoweredProgram) -> Program:
-        call = reference_call(lowered.graph)
-        return Program(lowered.binary, self.settings.thread_count, call)
-
-    def _measured(self, result: SearchResult) -> list[Mapping[str, Any]]:
-        """Lines for all candidates of a kernel."""
-        common = {
-            "kernel": digest(result.spec),
-            "spec": str(result.spec),
-            "host": dataclasses.asdict(self.host),
-            "network": self.model,
-        }
-        return [
-            {
-                "kind": "fault" if trial in result.faults else "measured",
-                **common,
-                "schedule": list(encoded(trial.schedule)),
-                "bits": "equal" if trial.bits else trial.refused,
-                "microseconds": [float(f"{1e6 * s:.4g}") for s in trial.seconds],
-            }
-            for trial in result.trials
-        ]
 
     def _write_chosen(
         self,
@@ -357,49 +358,19 @@ class _Tuner:
                 continue
             gain = 1 / ratios.get(spec, one.last.ratio if one.last else 1.0)
             entry = ChosenSchedule(
-                digest(spec), self.host, encoded(best), gain if spec in winners else 1.0
+                digest(spec),
+                self.host,
+                encoded(best),
+                gain if spec in winners else 1.0,
+                self._origin(spec),
             )
             lines.append(
                 {
                     **chosen_line(entry),
-                    "spec": str(spec),
                     "rule": list(encoded(one.rule)),
                     "alone": one.last.ratio if one.last else 1.0,
                     "noise": one.last.noise if one.last else 0.0,
                     "in_network": ratios.get(spec),
-                    "network": self.model,
-                    "verax": metadata.version("verax"),
-                    "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
                 }
             )
         self.history.append(lines)
-
-
-class _Steps:
-    """A program whose kernel calls are timed one by one."""
-
-    def __init__(
-        self,
-        lowered: LoweredProgram,
-        program: Program,
-        arrays: Sequence[np.ndarray],
-        threads: int,
-    ) -> None:
-        self.lowered, self._program, self._arrays = lowered, program, arrays
-        self._clock = nanoseconds(threads)
-        program.time_steps(arrays, 1, chunk_count=lowered.chunk_count)
-
-    def times(self, runs: int) -> dict[Spec, list[float]]:
-        """Seconds of all calls of each kernel, per run."""
-        seconds: dict[Spec, list[float]] = {}
-        timed = self._program.time_steps(self._arrays, runs, self._clock, self.lowered.chunk_count)
-        for run, step_times in enumerate(timed):
-            for step, elapsed in zip(self.lowered.steps, step_times, strict=True):
-                if isinstance(step, KernelCall):
-                    mine = seconds.setdefault(step.spec, [0.0] * runs)
-                    mine[run] += elapsed / 1e9
-        return seconds
-
-
-def _bits(arrays: Sequence[np.ndarray]) -> list[bytes]:
-    return [a.tobytes() for a in arrays]

@@ -10,9 +10,10 @@ from verax.base.compile_options import TuneOptions
 from verax.base.printing import OneLine
 from verax.records.codec import read_json, write_json
 
-SCHEMA = "verax.tuning-record/2"
+SCHEMA = "verax.tuning-record/3"
+WITHOUT_DEVICE = "verax.tuning-record/2"
 WITHOUT_OPTIONS = "verax.tuning-record/1"
-"""The record of before, which had no options."""
+"""The records of before, which named no device, and had no options."""
 TUNED, BY_RULE, ROLLED_BACK, NOT_REACHED = "tuned", "by rule", "rolled back", "not reached"
 """Outcomes: another schedule is faster; none is; one is by itself, but not in the network; there
 was no time, or too little to gain, to look."""
@@ -53,7 +54,9 @@ class TuningRecord(OneLine):
     median of their ratios. equal_bits: whether all outputs are the same before and after. faults:
     candidates with other bits, in words; there should be none. seconds: what it took; budget: what
     it was given. history: the file. host: what it holds for, as text by name.
-    options: of `tune`.
+    options: of `tune`. device: label of the device that measured, "" for this machine as it is.
+    notes: what one should know of how it was measured, in words: that the machine was noisy, what
+    was not measured again.
     """
 
     model: str
@@ -73,6 +76,13 @@ class TuningRecord(OneLine):
     host: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     options: TuneOptions | None = None
+    device: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_right(self) -> bool:
+        """True if no bit differed, of any candidate or of the network."""
+        return self.equal_bits and not self.faults
 
     @property
     def speedup(self) -> float:
@@ -107,6 +117,7 @@ class TuningRecord(OneLine):
         same = "the same bits" if self.equal_bits else "OTHER BITS"
         lines.append(f"all outputs have {same} before and after")
         lines += [f"fault: {fault}" for fault in self.faults]
+        lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
     def to_json(self) -> str:
@@ -116,6 +127,9 @@ class TuningRecord(OneLine):
     @staticmethod
     def from_json(text: str) -> TuningRecord:
         """Read `to_json`'s text. Raises `UsageError` when it is something else."""
-        return read_json(
-            TuningRecord, text, SCHEMA, {WITHOUT_OPTIONS: lambda d: {**d, "options": None}}
-        )
+        here: dict[str, object] = {"device": "", "notes": []}
+        older = {
+            WITHOUT_OPTIONS: lambda d: {**d, "options": None, **here},
+            WITHOUT_DEVICE: lambda d: {**d, **here},
+        }
+        return read_json(TuningRecord, text, SCHEMA, older)

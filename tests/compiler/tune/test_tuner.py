@@ -15,12 +15,13 @@ from tests.compiler.tune.test_tuning_search import Fake
 import verax
 from verax.base.errors import InputError, UnsupportedError, UsageError
 from verax.base.settings import Settings
-from verax.compiler import specialize, tuner
+from verax.compiler import network_bench, specialize, tuner
 from verax.compiler.artifacts.cache import ProgramCache
 from verax.compiler.compile import compile as compile_graph
 from verax.compiler.kernels.target import Target
 from verax.compiler.tune.history import History
-from verax.compiler.tune.kernel_bench import Workload
+from verax.compiler.tune.host import Host
+from verax.compiler.tune.kernel_bench import KernelBench, Workload
 from verax.compiler.tune.lookup import Tuned, read_history
 from verax.compiler.tune.successive_halving import Duel
 from verax.ir.graph import Builder, Graph
@@ -68,15 +69,17 @@ def tuned(
     """Tune with a clock of its own. in_network: the ratio of the i-th winner; whole: the
     network's."""
 
-    def confirmed(self: Any, by_rule: Any, winners: Any) -> dict[Any, float]:
+    def confirmed(self: Any, winners: Any) -> dict[Any, float]:
         return {spec: in_network(i) for i, spec in enumerate(winners)}
 
-    monkeypatch.setattr(tuner._Tuner, "_in_network", confirmed)
+    monkeypatch.setattr(network_bench.NetworkBench, "_in_network", confirmed)
     monkeypatch.setattr(
-        tuner._Tuner, "_compared", lambda self, a, b: Duel(whole, 0.001, (0.2,), (0.2 * whole,))
+        network_bench.NetworkBench,
+        "_compared",
+        lambda self, a, b: Duel(whole, 0.001, (0.2,), (0.2 * whole,)),
     )
-    options = {"clock": lambda: 0.0, **options}
-    return tuner.tune(graph, SETTINGS, FEEDS, history, bench=bench, **options)
+    searching = tuner.Searching(**{"clock": lambda: 0.0, "learns": False, **options})
+    return tuner.tune(graph, SETTINGS, FEEDS, history, searching, bench=bench)
 
 
 def lines(history: History, kind: str) -> list[dict[str, Any]]:
@@ -201,7 +204,7 @@ def test_outputs_that_differ_are_a_fault_and_nothing_is_kept(
     graph: Graph, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = iter([[b"one"], [b"another"]])
-    monkeypatch.setattr(tuner, "_bits", lambda arrays: next(seen))
+    monkeypatch.setattr(network_bench, "_bits", lambda arrays: next(seen))
     record = tuned(graph, history, monkeypatch)
     assert not record.equal_bits
     assert not record.kept
@@ -217,9 +220,7 @@ def test_real_kernels_on_the_real_machine(graph: Graph, history: History, thread
         Settings(opt_level=3, threads=threads),
         FEEDS,
         history,
-        trials=3,
-        clock=lambda: 0.0,
-        model="small.onnx",
+        tuner.Searching(trials=3, clock=lambda: 0.0, model="small.onnx"),
     )
     assert record.equal_bits
     assert not record.faults
@@ -301,12 +302,12 @@ def test_weights_are_read_from_as_far_as_in_the_network(graph: Graph) -> None:
     exe = compile_graph(graph, SETTINGS)
     call = next(s for s in exe.specialized.lowered.steps if "20" in str(getattr(s, "spec", "")))
     workload = Workload.of(call, 10**7)  # type: ignore[arg-type]
-    host = dataclasses.replace(tuner.Host.here(Target.host(), 1), caches=(1 << 15, 1 << 20))
-    stand = tuner.KernelBench(workload, Target.host(), host)
+    host = dataclasses.replace(Host.here(Target.host(), 1), caches=(1 << 15, 1 << 20))
+    stand = KernelBench(workload, Target.host(), host)
     copies = copies_of(stand)
     assert copies * 36 * 32 * 4 >= 1 << 20
     assert len(stand.result(workload.schedule)) >= 2 * 20 * 12 * 11 * 4
-    warm = tuner.KernelBench(dataclasses.replace(workload, cold=False), Target.host(), host)
+    warm = KernelBench(dataclasses.replace(workload, cold=False), Target.host(), host)
     assert copies_of(warm) == 1
     assert warm.result(workload.schedule) == stand.result(workload.schedule)
     for one in (stand, warm):
@@ -314,6 +315,43 @@ def test_weights_are_read_from_as_far_as_in_the_network(graph: Graph) -> None:
         one.close()
 
 
-def copies_of(stand: tuner.KernelBench) -> int:
+def copies_of(stand: KernelBench) -> int:
     pools: Sequence[Any] = list(stand._pools(stand.workload.schedule).values())
     return min(pool.count for pool in pools)
+
+
+def test_a_resumed_run_measures_nothing_again(
+    graph: Graph, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Fake] = []
+
+    def bench(*arguments: object) -> Fake:
+        made.append(fake())
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        return made[-1]
+
+    with pytest.raises(KeyboardInterrupt):
+        tuned(graph, history, monkeypatch, bench=bench)
+    before = lines(history, "measured")
+    record = tuned(graph, history, monkeypatch, bench=bench, resume=True)
+    after = lines(history, "measured")
+    assert after[: len(before)] == before
+    keys = [(m["kernel"], json.dumps(m["schedule"])) for m in after]
+    assert len(set(keys)) == len(keys) > len(before)
+    (note,) = record.notes
+    assert 0 < int(note.split()[1]) <= len(before), "another kernel may come first this time"
+    assert "not measured again" in note
+    assert [k.outcome for k in record.kernels] == [TUNED, TUNED]
+
+
+def test_times_of_another_device_are_not_taken_by_a_resumed_run(
+    graph: Graph, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned(graph, history, monkeypatch, device="a")
+    once = len(lines(history, "measured"))
+    record = tuned(graph, history, monkeypatch, device="b", resume=True)
+    assert not any("in the history" in note for note in record.notes)
+    devices = [m["device"] for m in lines(history, "measured")]
+    assert devices[:once] == ["a"] * once
+    assert set(devices[once:]) == {"b"} and len(devices) > 1.5 * once

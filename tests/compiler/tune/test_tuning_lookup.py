@@ -25,7 +25,7 @@ from verax.compiler.kernels.products.gemm import GemmSpec, Matrix
 from verax.compiler.kernels.target import Target
 from verax.compiler.tune import lookup
 from verax.compiler.tune.history import ChosenSchedule, Contents, History, chosen_line
-from verax.compiler.tune.host import Host, code_digest
+from verax.compiler.tune.host import Host, LineOrigin, code_digest
 from verax.compiler.tune.lookup import Tuned, encoded, read_history
 from verax.numerics.expr import trace
 
@@ -219,3 +219,46 @@ def test_damaged_lines_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path.write_text(path.read_text() + "garbage\n")
     with pytest.warns(UserWarning, match="1 lines .* are damaged"):
         assert len(read_history(path, named=True).schedules) == 1
+
+
+def test_a_relative_is_taken_when_asked_for_and_named() -> None:
+    far = dataclasses.replace(HERE, processor="Older 2")
+    near = dataclasses.replace(HERE, code="older")
+    candidates = registry.candidates(SPEC, TARGET)
+    words = [record(far, candidates[2]), record(near, candidates[1])]
+    named = [
+        dataclasses.replace(w, origin=LineOrigin(machine=f"m{i}")) for i, w in enumerate(words)
+    ]
+    transferring = Tuned(Contents(tuple(named)), TARGET, 3, transfers=True)
+    asked = transferring.lookup()
+    assert asked(SPEC) == candidates[1], "another version is nearer than another processor"
+    assert asked.summary == (
+        "0 of 1 kernels tuned exactly here; 1 from a history of m1 (another version of Verax)"
+    )
+    assert transferring.digest != tuned(*named).digest == ""
+    assert tuned(*named).lookup()(SPEC) is None, "not unless it is asked for"
+    assert tuned(*named).relatives(SPEC) == [candidates[1], candidates[2]]
+
+
+def test_a_target_that_does_not_run_here_is_for_the_machine_of_the_history() -> None:
+    """A board's history, where the board's program is compiled."""
+    foreign = next(t for t in map(Target.named, ("aarch64", "avx2")) if not t.runs_here())
+    board = dataclasses.replace(
+        Host.here(foreign, 3), processor="Board 4", family="Small", caches=(1 << 15,)
+    )
+    other = registry.candidates(SPEC, foreign)[1]
+    word = dataclasses.replace(record(board, other), origin=LineOrigin(machine="pi"))
+    asked = tuned(word, target=foreign).lookup()
+    assert asked(SPEC) == other
+    assert asked.summary == "1 of 1 kernels tuned exactly on pi"
+    second = dataclasses.replace(word, host=dataclasses.replace(board, processor="Board 5"))
+    assert tuned(word, second, target=foreign).lookup()(SPEC) is None, "which of the two?"
+    assert tuned(word, target=foreign, threads=4).lookup()(SPEC) is None
+
+
+def test_an_exact_record_comes_before_relatives() -> None:
+    near = dataclasses.replace(HERE, code="older")
+    both = Contents((record(near, registry.candidates(SPEC, TARGET)[2]), record()))
+    asked = Tuned(both, TARGET, 3, transfers=True).lookup()
+    assert asked(SPEC) == OTHER
+    assert asked.summary == "1 of 1 kernels tuned exactly here"

@@ -13,8 +13,15 @@ from verax.base.errors import CompileError
 from verax.compiler.kernels import registry
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.registry import Schedule
-from verax.compiler.tune.search import OTHER_BITS, search
-from verax.compiler.tune.successive_halving import MARGIN, duel, successive_halving
+from verax.compiler.tune.racing import OTHER_BITS
+from verax.compiler.tune.search import search
+from verax.compiler.tune.successive_halving import (
+    DUEL_TURNS,
+    MARGIN,
+    MOST_TURNS,
+    duel,
+    successive_halving,
+)
 
 RULE: Any = registry.schedules(SPEC, TARGET)[0]
 
@@ -172,3 +179,25 @@ def test_load_that_comes_and_goes_decides_nothing() -> None:
     assert duel(turn, "a", "a").ratio == pytest.approx(1.0)
     assert not duel(turn, "a", "a").is_won
     assert duel(turn, "b", "a").is_lost
+
+
+def test_a_noisy_duel_takes_more_turns_until_somebody_wins() -> None:
+    quiet, loud = Fake(cost), Fake(cost, noise=0.6, seed=9)
+    slow, fast = RULE, registry.candidates(SPEC, TARGET)[1]
+    for bench in (quiet, loud):
+        bench.alive |= {slow, fast}
+    quiet.cost = loud.cost = lambda schedule: 1e-3 if schedule == slow else 0.995e-3
+    assert len(duel(quiet.turn, slow, fast).challenger) == DUEL_TURNS
+    fought = duel(loud.turn, slow, fast)
+    assert fought.is_noisy
+    assert len(fought.challenger) == MOST_TURNS * DUEL_TURNS
+
+
+def test_combinations_are_tried_where_no_single_step_gains() -> None:
+    def price(schedule: Any) -> float:
+        both = schedule.unroll != RULE.unroll and schedule.near != RULE.near
+        return 0.8e-3 if both else 1e-3 if schedule == RULE else 1.1e-3
+
+    found = search(SPEC, TARGET, Fake(price))
+    assert isinstance(found.best, ConvSchedule)
+    assert found.best.unroll != RULE.unroll and found.best.near != RULE.near

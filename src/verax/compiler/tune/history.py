@@ -1,8 +1,10 @@
 """A history of measurements: a file of JSON lines that is only ever appended to.
 
 Each line says what was measured (`measured`, with raw samples), refused (`fault`), or found best
-(`chosen`) for one kernel on one host. Programs append side by side: a line goes out whole under a
-lock. A torn last line is ended by the next writer. Lines of later versions are kept, and skipped.
+(`chosen`) for one kernel on one host, or describes a kernel that was searched (`workload`).
+Programs append side by side: a line goes out whole under a lock. A torn last line is ended by the
+next writer. Lines of later versions are kept, and skipped. Files may be concatenated: of two words
+on one kernel and host the later one counts, by its time, or by its place where one has none.
 What was chosen is found through an index beside the file, which is made again whenever it does not
 belong to the file's beginning; deleting it loses nothing.
 """
@@ -22,9 +24,9 @@ from typing import Any
 from verax.base.errors import UsageError, VeraxError
 from verax.base.files import atomic_write, locked
 from verax.base.reading import plain_bytes
-from verax.compiler.tune.host import Host
+from verax.compiler.tune.host import UNKNOWN, Host, LineOrigin
 
-LINE, INDEX = "verax.tuning/1", "verax.tuning-index/1"
+LINE, INDEX = "verax.tuning/1", "verax.tuning-index/2"
 FAMILY = "verax.tuning/"
 LONG = 1 << 17
 """Bytes that may be read line by line, beyond the index, before it is written again."""
@@ -45,6 +47,7 @@ class ChosenSchedule:
     host: Host
     schedule: tuple[str, Mapping[str, Any]]
     gain: float
+    origin: LineOrigin = UNKNOWN
 
 
 class History:
@@ -120,7 +123,7 @@ class History:
             covered = index["bytes"]
             if index["schema"] != INDEX or index["ends"] != _ends(stream, covered):
                 return Contents()
-            schedules = [_chosen_schedule(entry) for entry in index["chosen"]]
+            schedules = [chosen_of(entry) for entry in index["chosen"]]
             counts = [index[name] for name in ("lines", "later", "unreadable")]
             if any(type(n) is not int or abs(n) >= MOST for n in counts) or None in schedules:
                 return Contents()
@@ -161,19 +164,21 @@ class Contents:
         latest = {(c.kernel, c.host): c for c in self.schedules}
         lines, later, unreadable = self.lines, self.later, self.unreadable
         for text in complete.split(b"\n")[:-1]:
-            entry = _parsed(text)
+            entry = parsed_line(text)
             if entry is None:
                 unreadable += bool(text.strip())
             elif entry.get("schema") != LINE:
                 later += 1
             else:
-                schedule = _chosen_schedule(entry) if entry.get("kind") == "chosen" else None
+                schedule = chosen_of(entry) if entry.get("kind") == "chosen" else None
                 if schedule is None and entry.get("kind") == "chosen":
                     unreadable += 1
                     continue
                 lines += 1
                 if schedule is not None:
-                    latest[schedule.kernel, schedule.host] = schedule
+                    key = schedule.kernel, schedule.host
+                    if key not in latest or is_later(schedule, latest[key]):
+                        latest[key] = schedule
         read = self.size + len(complete)
         return Contents(tuple(latest.values()), read, lines, later, unreadable)
 
@@ -187,10 +192,17 @@ def chosen_line(entry: ChosenSchedule) -> dict[str, Any]:
         "host": dataclasses.asdict(entry.host),
         "schedule": [kind, dict(fields)],
         "gain": entry.gain,
+        **entry.origin.members(),
     }
 
 
-def _parsed(text: bytes) -> dict[str, Any] | None:
+def is_later(entry: ChosenSchedule, earlier: ChosenSchedule) -> bool:
+    """True if `entry`, which stands behind `earlier`, outweighs it."""
+    times = entry.origin.when, earlier.origin.when
+    return not all(times) or times[0] >= times[1]
+
+
+def parsed_line(text: bytes) -> dict[str, Any] | None:
     """A line as a JSON object of a history of any version; None if it is something else."""
     try:
         data = json.loads(text)
@@ -200,35 +212,34 @@ def _parsed(text: bytes) -> dict[str, Any] | None:
     return data if isinstance(schema, str) and schema.startswith(FAMILY) else None
 
 
-def _chosen_schedule(entry: Any) -> ChosenSchedule | None:
+def chosen_of(entry: Any) -> ChosenSchedule | None:
     """A line of kind "chosen"; None where a field is missing or of another type."""
+    named, gain = kernel_of(entry), entry.get("gain") if isinstance(entry, dict) else None
+    if named is None or gain is None or not _is_number(gain):
+        return None
+    return ChosenSchedule(*named, float(gain), LineOrigin.of(entry))
+
+
+def kernel_of(entry: Any) -> tuple[str, Host, tuple[str, Mapping[str, Any]]] | None:
+    """Kernel, host and schedule of a line; None where one is missing or of another type."""
     try:
         host = dict(entry["host"])
         host["caches"] = tuple(host["caches"])
         parsed_host = Host(**host)
-        kind, fields = entry["schedule"]
-        texts = [
-            entry["kernel"],
-            kind,
-            parsed_host.target,
-            parsed_host.processor,
-            parsed_host.family,
-            parsed_host.code,
-        ]
-        numbers = [parsed_host.threads, *parsed_host.caches]
-        gain = entry["gain"]
+        kernel, (kind, fields) = entry["kernel"], entry["schedule"]
         values = list(fields.values())
     except (TypeError, KeyError, ValueError, AttributeError):
         return None
+    texts = [kernel, kind, parsed_host.target, parsed_host.processor, parsed_host.family,
+             parsed_host.code]  # fmt: skip
     sound = (
         all(type(t) is str for t in texts)
-        and all(type(n) is int and abs(n) < MOST for n in numbers)
+        and all(
+            type(n) is int and abs(n) < MOST for n in (parsed_host.threads, *parsed_host.caches)
+        )
         and all(type(v) in (str, bool) or _is_number(v) for v in values)
-        and _is_number(gain)
     )
-    return (
-        ChosenSchedule(entry["kernel"], parsed_host, (kind, fields), float(gain)) if sound else None
-    )
+    return (kernel, parsed_host, (kind, fields)) if sound else None
 
 
 def _is_number(value: Any) -> bool:

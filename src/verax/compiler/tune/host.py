@@ -1,16 +1,21 @@
-"""`Host`: for what machine, number of threads and code a measurement holds."""
+"""`Host`: for what machine, number of threads and code a measurement holds; `LineOrigin`: where,
+when and for what network it was made, in words, which decides nothing."""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import hashlib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from verax.base.processor import cache_sizes, processor_family, processor_name
 from verax.compiler import kernels
 from verax.compiler.kernels.llvm.library import llvmlite
 from verax.compiler.kernels.target import Target
+from verax.records.environment import verax_version
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,13 +43,50 @@ class Host:
         if (self.target, self.family) != (measured_on.target, measured_on.family):
             return ANOTHER
         if (self.processor, self.caches) != (measured_on.processor, measured_on.caches):
-            return "another processor of the family"
+            return ANOTHER_PROCESSOR
         if self.threads != measured_on.threads:
             return f"{measured_on.threads} threads"
-        return "" if self.code == measured_on.code else "another version of Verax"
+        return "" if self.code == measured_on.code else ANOTHER_VERSION
 
 
 ANOTHER = "another machine"
+ANOTHER_PROCESSOR = "another processor of the family"
+ANOTHER_VERSION = "another version of Verax"
+
+
+@dataclasses.dataclass(frozen=True)
+class LineOrigin:
+    """Texts that a line of a history carries for people and for choosing between lines. device:
+    label of the device that measured; machine: name of the computer that it is in; network: that
+    had the kernel; spec: the kernel in words; verax: version; when: in UTC, as ISO 8601 writes it,
+    so that later times are later texts. "" where a line does not say."""
+
+    device: str = ""
+    machine: str = ""
+    network: str = ""
+    spec: str = ""
+    verax: str = ""
+    when: str = ""
+
+    @staticmethod
+    def now(device: str, machine: str, network: str, spec: str) -> LineOrigin:
+        """That of what is measured now, with this version."""
+        when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        return LineOrigin(device, machine, network, spec, verax_version(), when)
+
+    @staticmethod
+    def of(entry: Mapping[str, Any]) -> LineOrigin:
+        """That of a line; what is no text there counts as not said."""
+        texts = {f.name: entry.get(f.name) for f in dataclasses.fields(LineOrigin)}
+        return LineOrigin(**{name: text for name, text in texts.items() if type(text) is str})
+
+    def members(self) -> dict[str, str]:
+        """What it says, as members of a line."""
+        return {name: text for name, text in dataclasses.asdict(self).items() if text}
+
+
+UNKNOWN = LineOrigin()
+"""Of lines that say nothing of it."""
 
 
 @cache

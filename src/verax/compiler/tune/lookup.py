@@ -17,7 +17,7 @@ from verax.compiler.kernels.canonical import digest
 from verax.compiler.kernels.registry import Schedule, Spec, admits, space_of
 from verax.compiler.kernels.target import Target
 from verax.compiler.tune.history import ChosenSchedule, Contents, History
-from verax.compiler.tune.host import ANOTHER, Host
+from verax.compiler.tune.host import ANOTHER, ANOTHER_PROCESSOR, ANOTHER_VERSION, Host
 
 
 def encoded(schedule: Schedule) -> tuple[str, dict[str, Any]]:
@@ -41,26 +41,51 @@ def decoded(
 
 
 class Tuned:
-    """A history, asked for one target and number of threads."""
+    """A history, asked for one target and number of threads of this machine, or for a `host`.
 
-    def __init__(self, contents: Contents, target: Target, threads: int) -> None:
-        self.target, self.host = target, Host.here(target, threads)
+    What is compiled for a target that this machine does not run is for another machine: for the one
+    that the history has for exactly that target, number of threads and version, if it has only one;
+    `elsewhere` is then its name. transfers: whether records of the same family are taken where
+    there is no exact one.
+    """
+
+    def __init__(
+        self,
+        contents: Contents,
+        target: Target,
+        threads: int,
+        host: Host | None = None,
+        transfers: bool = False,
+    ) -> None:
+        self.target, self.host, self.elsewhere = target, host or Host.here(target, threads), ""
+        if host is None and not target.runs_here():
+            self.host, self.elsewhere = _only_host(contents, self.host)
+        self.transfers = transfers
         self._exact: dict[str, ChosenSchedule] = {}
-        self._family: dict[str, str] = {}
+        self._family: dict[str, list[tuple[str, ChosenSchedule]]] = {}
         for entry in contents.schedules:
             unlike = self.host.unlike(entry.host)
             if not unlike:
                 self._exact[entry.kernel] = entry
             elif unlike != ANOTHER:
-                self._family[entry.kernel] = unlike
+                self._family.setdefault(entry.kernel, []).append((unlike, entry))
+
+    @staticmethod
+    def on(contents: Contents, target: Target, host: Host) -> Tuned:
+        """A history, asked for a device elsewhere."""
+        return Tuned(contents, target, host.threads, host)
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all schedules measured for exactly this host; "" when there are none."""
-        if not self._exact:
+        """SHA-256 of all schedules that may be taken for this host; "" when there are none."""
+        takeable = dict(self._exact)
+        if self.transfers:
+            for kernel, entries in self._family.items():
+                takeable.setdefault(kernel, self._nearest(entries)[1])
+        if not takeable:
             return ""
         exact = sorted((k, c.schedule[0], sorted(c.schedule[1].items())) for k, c in
-                      self._exact.items())  # fmt: skip
+                      takeable.items())  # fmt: skip
         return hashlib.sha256(json.dumps(exact).encode()).hexdigest()
 
     def schedule_for(self, spec: Spec) -> Schedule | None:
@@ -68,13 +93,59 @@ class Tuned:
         entry = self._exact.get(digest(spec)) if self._exact else None
         return None if entry is None else decoded(spec, self.target, entry.schedule)
 
+    def transferred(self, spec: Spec) -> tuple[Schedule, ChosenSchedule] | None:
+        """What is taken from a relative for a kernel without an exact record: the schedule and its
+        record; None where transfers are off or nothing sound is there."""
+        entries = self._family.get(digest(spec)) if self.transfers and self._family else None
+        if not entries or digest(spec) in self._exact:
+            return None
+        entry = self._nearest(entries)[1]
+        schedule = decoded(spec, self.target, entry.schedule)
+        return None if schedule is None else (schedule, entry)
+
+    def relatives(self, spec: Spec) -> list[Schedule]:
+        """Schedules that won for this kernel on hosts of the same family, the nearest first."""
+        entries = self._family.get(digest(spec), []) if self._family else []
+        in_order = sorted(entries, key=lambda pair: NEARNESS.get(pair[0], 1))
+        decoded_ones = (decoded(spec, self.target, entry.schedule) for _, entry in in_order)
+        return list(dict.fromkeys(s for s in decoded_ones if s is not None))
+
+    def decoded(
+        self, spec: Spec, entry: tuple[str, tuple[tuple[str, Any], ...]]
+    ) -> Schedule | None:
+        """A schedule of the history's, by its type's name and fields; None where the kernel of
+        `spec` does not admit it."""
+        return decoded(spec, self.target, (entry[0], dict(entry[1])))
+
     def lookup(self) -> ScheduleLookup:
         """A lookup for one network, which records the kernels that it is asked for."""
         return ScheduleLookup(self)
 
     def family(self, spec: Spec) -> str:
         """How a record for this kernel differs from what is asked for; "" without one."""
-        return self._family.get(digest(spec), "") if self._family else ""
+        entries = self._family.get(digest(spec), []) if self._family else []
+        return self._nearest(entries)[0] if entries else ""
+
+    @staticmethod
+    def _nearest(entries: list[tuple[str, ChosenSchedule]]) -> tuple[str, ChosenSchedule]:
+        """Of the most alike hosts; of these the largest gain."""
+        return min(entries, key=lambda pair: (NEARNESS.get(pair[0], 1), -pair[1].gain))
+
+
+def _only_host(contents: Contents, here: Host) -> tuple[Host, str]:
+    """The one host that a history has for `here`'s target, threads and version, with its name;
+    `here` itself where there is none, or more than one."""
+    hosts = {
+        entry.host: entry.origin.machine or entry.host.processor or "another machine"
+        for entry in contents.schedules
+        if (entry.host.target, entry.host.threads) == (here.target, here.threads)
+        and entry.host.code == here.code
+    }
+    return next(iter(hosts.items())) if len(hosts) == 1 else (here, "")
+
+
+NEARNESS = {ANOTHER_VERSION: 0, ANOTHER_PROCESSOR: 2}
+"""Of hosts of the same family, how far away; another number of threads is between."""
 
 
 class ScheduleLookup:
@@ -83,20 +154,33 @@ class ScheduleLookup:
     def __init__(self, tuned: Tuned) -> None:
         self._tuned = tuned
         self._schedules: dict[Spec, Schedule | None] = {}
+        self._transferred: dict[Spec, ChosenSchedule] = {}
 
     def __call__(self, spec: Spec) -> Schedule | None:
         """The schedule of a kernel; None: by rule."""
         if space_of(spec, self._tuned.target) is None:
             return None
         if spec not in self._schedules:
-            self._schedules[spec] = self._tuned.schedule_for(spec)
+            schedule = self._tuned.schedule_for(spec)
+            handed_on = self._tuned.transferred(spec) if schedule is None else None
+            if handed_on is not None:
+                schedule, self._transferred[spec] = handed_on
+            self._schedules[spec] = schedule
         return self._schedules[spec]
 
     @property
     def summary(self) -> str:
         """A message: how many kernels have a measured schedule, and why the others have none."""
-        exact = sum(schedule is not None for schedule in self._schedules.values())
-        texts = [f"{exact} of {len(self._schedules)} kernels tuned exactly here"]
+        tuned = sum(schedule is not None for schedule in self._schedules.values())
+        exact = tuned - len(self._transferred)
+        location = f"on {self._tuned.elsewhere}" if self._tuned.elsewhere else "here"
+        texts = [f"{exact} of {len(self._schedules)} kernels tuned exactly {location}"]
+        sources: dict[str, int] = {}
+        for spec, entry in self._transferred.items():
+            name = entry.origin.machine or entry.host.processor
+            source = f"{name} ({self._tuned.family(spec)})"
+            sources[source] = sources.get(source, 0) + 1
+        texts += [f"{n} from a history of {source}" for source, n in sorted(sources.items())]
         unmatched: dict[str, int] = {}
         for spec, schedule in self._schedules.items():
             if schedule is None:

@@ -26,6 +26,10 @@ MARGIN = 0.01
 """The least gain that counts."""
 NOISES = 2.5
 """Standard errors that a gain must be above."""
+NOISY = 0.02
+"""Standard error of the median between equals: a duel that is noisier takes more turns."""
+MOST_TURNS = 4
+"""Times as many, at most."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,14 +52,25 @@ class Duel:
         """Whether the challenger is slower beyond the noise."""
         return self.ratio > 1 + max(MARGIN, NOISES * self.noise)
 
+    @property
+    def is_noisy(self) -> bool:
+        """True if the noise hides gains that would count."""
+        return self.noise > NOISY
+
 
 def duel(turn: Turn, defender: Schedule, challenger: Schedule, turns: int = DUEL_TURNS) -> Duel:
-    """Both in turns: defender, challenger, defender, and so on."""
-    mine, theirs = [turn(defender)], []
-    for _ in range(turns):
-        theirs.append(turn(challenger))
-        mine.append(turn(defender))
-    return judged(mine, theirs)
+    """Both in turns: defender, challenger, defender, and so on. Where the machine is noisy and
+    nobody has won, as many turns again, up to MOST_TURNS times as many."""
+    mine: list[float] = [turn(defender)]
+    theirs: list[float] = []
+    for _ in range(MOST_TURNS):
+        for _ in range(turns):
+            theirs.append(turn(challenger))
+            mine.append(turn(defender))
+        fought = judged(mine, theirs)
+        if not fought.is_noisy or fought.is_won or fought.is_lost:
+            break
+    return fought
 
 
 def judged(mine: Sequence[float], theirs: Sequence[float]) -> Duel:
@@ -79,13 +94,16 @@ def successive_halving(
     candidates: Sequence[Schedule],
     stop: Callable[[], bool] = lambda: False,
     samples: dict[Schedule, list[float]] | None = None,
+    ratios: dict[Schedule, list[float]] | None = None,
 ) -> Schedule | None:
-    """The fastest of `others` as far as a few turns tell, if it may be faster than `best`.
+    """The fastest of `candidates` as far as a few turns tell, if it may be faster than `best`.
 
-    samples: gets the seconds of all turns. stop: asked between turns.
+    samples: gets the seconds of all turns; ratios: of each candidate's turns, by those of `best`
+    before them. stop: asked between turns.
     """
     samples = {} if samples is None else samples
-    ratios: dict[Schedule, list[float]] = {s: [] for s in candidates}
+    ratios = {} if ratios is None else ratios
+    ratios.update({s: [] for s in candidates})
     alive = list(candidates)
 
     def take(schedule: Schedule) -> float:

@@ -38,7 +38,7 @@ LONG_TEXT = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
-class _CompiledKernel:
+class CompiledKernel:
     """An object, or the promise of one. kernel: what it holds, under its name there; None when it
     keeps all its names."""
 
@@ -60,13 +60,13 @@ class _ObjectCodeCache:
     def renew(self) -> None:
         """In the child of a fork: the thread that would make a promised one is gone."""
         self._lock = threading.Lock()
-        self._entries: OrderedDict[Hashable, _CompiledKernel] = OrderedDict()
+        self._entries: OrderedDict[Hashable, CompiledKernel] = OrderedDict()
         self._uncounted: dict[
-            Hashable, _CompiledKernel
+            Hashable, CompiledKernel
         ] = {}  # since the last `trim`, or not yet made then
         self._bytes = 0  # of the others
 
-    def find(self, key: Hashable) -> _CompiledKernel | None:
+    def find(self, key: Hashable) -> CompiledKernel | None:
         """A part that did not fail."""
         with self._lock:
             entry = self._entries.get(key)
@@ -76,7 +76,7 @@ class _ObjectCodeCache:
             return None
         return None if entry.code.done() and entry.code.exception() else entry
 
-    def keep(self, key: Hashable, entry: _CompiledKernel) -> None:
+    def keep(self, key: Hashable, entry: CompiledKernel) -> None:
         with self._lock:
             self._drop(key)
             self._entries[key] = self._uncounted[key] = entry
@@ -127,7 +127,7 @@ class Assembly:
         self.module = ModuleBuilder("verax", target)
         self._is_by_kernel = target.makes_elf or target.gpu == "cuda"  # others cannot be joined
         self._kernels: dict[Hashable, Kernel] = {}
-        self._entries: list[tuple[_CompiledKernel, _Write, dict[str, str]]] = []
+        self._entries: list[tuple[CompiledKernel, _Write, dict[str, str]]] = []
         self._stack = contextlib.ExitStack()
         self._worker: ThreadPoolExecutor | None = None
 
@@ -210,7 +210,7 @@ class Assembly:
                 ptx[new] = code
         return GpuCode(contract, segments, ptx)
 
-    def _compiled_kernel(self, key: Hashable, write: _Write) -> _CompiledKernel:
+    def _compiled_kernel(self, key: Hashable, write: _Write) -> CompiledKernel:
         """The part that this process has, or a new one."""
         cached = COMPILED_KERNELS.find(key)
         if cached is not None:
@@ -222,11 +222,11 @@ class Assembly:
             code = self._worker.submit(code_of, module.ir_text(), self.target)
         else:
             code.set_result(code_of(module.ir_text(), self.target))
-        compiled = _CompiledKernel(kernel, code)
+        compiled = CompiledKernel(kernel, code)
         COMPILED_KERNELS.keep(key, compiled)
         return compiled
 
-    def _result(self, compiled: _CompiledKernel, write: _Write) -> bytes:
+    def _result(self, compiled: CompiledKernel, write: _Write) -> bytes:
         try:
             return compiled.code.result()
         except CancelledError:  # another thread promised it, and was interrupted

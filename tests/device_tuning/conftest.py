@@ -1,0 +1,3 @@
+"""The network that is tuned."""
+
+from tests.cli.conftest import tiny  # noqa: F401
