@@ -35,6 +35,7 @@ DISTRIBUTION = {
 NOT_INSTALLED = {
     "tensorflow": "campaigns write new files with it; what it answered is stored in the tests",
     "keras": "comes with tensorflow",
+    "matplotlib": "draws plots of pages, from their tables",
     "tvm": "one test of a runner",
     "sklearn": "trains the example network again, in the extra `examples`",
 }

@@ -186,7 +186,10 @@ BAD: list[tuple[str, Callable[[Path], list[object]]]] = [
     ("the folder holds no image", _empty),
     ("cannot be read as a PNG or JPEG", _broken),
     ("there is no such folder", lambda folder: ["--data", folder / "none"]),
-    ("folder of images, a Parquet file or an .npz", lambda folder: ["--data", folder / "0" / "00.png"]),
+    (
+        "folder of images, a Parquet file or an .npz",
+        lambda folder: ["--data", folder / "0" / "00.png"],
+    ),
     ("there are 2 labels for 12 samples", _labels("1\n2\n")),
     ("11 of 12 samples have no label", _labels("0/00.png,1\n")),
     ("there is no such sample", _labels("0/00.png,1\nnone.png,1\n")),

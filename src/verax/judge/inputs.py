@@ -71,13 +71,13 @@ def require_seed(seed: int) -> None:
 
 
 def _require_symbols(graph: Graph, sizes: Mapping[str, int]) -> None:
-    known = graph.symbols()
+    open_sizes = graph.symbols()
     for symbol in sizes:
-        if symbol not in known:
+        if symbol not in open_sizes:
             raise UsageError(
                 f"no input has a size {symbol!r}",
                 place=graph.name,
-                next_step=f"open are {', '.join(sorted(known))}" if known else "all are stated",
+                next_step=f"open are {', '.join(sorted(open_sizes)) or 'none: all are stated'}",
             )
 
 

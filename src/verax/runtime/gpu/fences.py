@@ -26,8 +26,8 @@ class Fenced:
         pages = -(-max(nbytes, 1) // PAGE)
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._map = mmap.mmap(-1, (pages + 2) * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self._held = ctypes.c_char.from_buffer(self._map)
-        start = ctypes.addressof(self._held)
+        self._first_byte = ctypes.c_char.from_buffer(self._map)
+        start = ctypes.addressof(self._first_byte)
         for page in (start, start + (pages + 1) * PAGE):
             if self._libc.mprotect(ctypes.c_void_p(page), PAGE, 0):
                 raise OSError(ctypes.get_errno(), "a page cannot be made a fence")
@@ -38,7 +38,7 @@ class Fenced:
     def free(self) -> None:
         for page in self._fences:
             self._libc.mprotect(ctypes.c_void_p(page), PAGE, mmap.PROT_READ | mmap.PROT_WRITE)
-        del self._held
+        del self._first_byte
         self._map.close()
 
 
