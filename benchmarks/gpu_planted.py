@@ -64,6 +64,7 @@ FAULTS = {
 
 BEHIND = "behind the last row all threads do the last one again: the same values"
 TWICE = "columns of the strip before are stored again: the same values"
+SPARED = "it spares work: all threads do what one does, or add zeros"
 BLOCKS = "blocks run one after another here: what one writes in another's place is written over"
 REASONS = {
     ("outputs.py", "finish", "no guard"): BEHIND,
@@ -79,13 +80,23 @@ REASONS = {
     ): "done before other products too, it is the same",
     ("strassen.py", "_add", "no guard"): BLOCKS,
     ("strassen.py", "_emit_not_finite", "no guard"): BLOCKS,
-    ("attention.py", "_fetch_queries", "no guard"): "what lies behind queries is written later",
+    ("winograd.py", "emit_input", "no guard"): SPARED,
+    ("winograd_special.py", "_add_not_finite", "no guard"): SPARED,
+    (
+        "attention_block.py",
+        "_fetch_queries",
+        "no guard",
+    ): "what lies behind queries is written later",
 }
 """Why the emulated GPU does not show a fault, by file, function and what is planted."""
 
 
 def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).standard_normal(shape, np.float32)
+
+
+def integers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).integers(-128, 128, shape, np.int8)
 
 
 def image(*shape: int) -> np.ndarray:
@@ -139,6 +150,13 @@ SAMPLES: dict[str, tuple[int, Callable[[], Case]]] = {
     "softmax": (1, lambda: reduction("Softmax", (5, 7, 1111), axis=-1)),
     "sum of columns": (1, lambda: reduction("ReduceSum", (5, 777, 19), np.array([1]))),
     "sum of rows": (1, lambda: reduction("ReduceSum", (5, 19, 777), np.array([2]))),
+    "convolution of bytes": (
+        1, lambda: Case(REGISTRY["ConvInteger"](strides=(2, 1), **IRREGULAR), (
+            integers(2, 24, 21, 18), integers(40, 24, 3, 3)), (1,))
+    ),
+    "the largest": (
+        1, lambda: Case(REGISTRY["TopK"](), (normal(5, 3, 2777), np.array([9])), (1,))
+    ),
     "attention": (1, lambda: attention(False, 37, 53)),
     "causal attention": (1, lambda: attention(True, 71, 71)),
 }  # fmt: skip
@@ -254,7 +272,7 @@ def in_a_process(do: Callable[[], Any]) -> Any:
 def bits(outputs: dict[str, Any]) -> list[bytes]:
     """Of outputs; every NaN counts as the same."""
     arrays = [np.asarray(outputs[name]) for name in sorted(outputs)]
-    return [np.where(np.isnan(a), np.float32("nan"), a).tobytes() for a in arrays]
+    return [np.where(a == a, a, np.nan).astype(a.dtype).tobytes() for a in arrays]
 
 
 def emulated(graph: Any, level: int, fed: dict[str, np.ndarray], order: str) -> dict[str, Any]:
