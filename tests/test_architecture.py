@@ -63,6 +63,7 @@ ALLOWED: dict[str, set[str]] = {
             "compiler.kernels",
             "runtime.program_binary",
             "runtime.open_sizes",
+            "runtime.block_files",
             "runtime.weight_blocks",
             "runtime.elf",
             "runtime.gpu.code",

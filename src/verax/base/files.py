@@ -9,6 +9,7 @@ same folder removes it.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import secrets
@@ -17,6 +18,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -106,17 +108,52 @@ def _new_file(target: Path, mode: int) -> tuple[int, str]:
         os.close(descriptor)
 
 
-def _linked(descriptor: int, target: Path) -> str:
-    """Give the file its name; another one, which is returned, where that name is taken."""
+def unnamed_file(folder: str | os.PathLike[str], nbytes: int) -> int | None:
+    """A descriptor of a new file without a name, for its owner alone, of so many zeros whose room
+    on the disk is taken; None where there is no room, or no such files."""
+    unnamed, reserve = getattr(os, "O_TMPFILE", 0), _reserve()
+    if not unnamed or reserve is None or not os.path.isdir("/proc/self/fd"):
+        return None
+    try:
+        descriptor = os.open(folder, os.O_RDWR | unnamed, 0o600)
+    except OSError:
+        return None
+    if reserve(descriptor, 0, 0, nbytes) == 0:
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+@cache
+def _reserve() -> Any:
+    """Linux's fallocate(descriptor, mode, offset, size) -> 0 for success. The C library's portable
+    one would write zeros where a file system cannot do it."""
+    function = getattr(ctypes.CDLL(None), "fallocate", None) if os.name == "posix" else None
+    if function is not None:
+        function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
+    return function
+
+
+def name_file(descriptor: int, path: str | os.PathLike[str]) -> bool:
+    """Give a file of `unnamed_file` a name; False where that name is taken, or none can be given.
+    Raises `OSError` where the folder cannot be written."""
     source = f"/proc/self/fd/{descriptor}"
     try:  # a directory's descriptor makes Python follow the link in /proc; it is not used
-        os.link(source, target, src_dir_fd=descriptor, follow_symlinks=True)
+        os.link(source, path, src_dir_fd=descriptor, follow_symlinks=True)
+    except (FileExistsError, FileNotFoundError):
+        return False
+    return True
+
+
+def _linked(descriptor: int, target: Path) -> str:
+    """Give the file its name; another one, which is returned, where that name is taken."""
+    if name_file(descriptor, target):
         return ""
-    except FileExistsError:
-        _lock(descriptor)
-        name = _part_name(target)
-        os.link(source, name, src_dir_fd=descriptor, follow_symlinks=True)
-        return name
+    _lock(descriptor)
+    name = _part_name(target)
+    if not name_file(descriptor, name):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+    return name
 
 
 def _part_name(target: Path) -> str:

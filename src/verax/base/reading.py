@@ -17,7 +17,7 @@ import mmap
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -29,8 +29,13 @@ MOST_AT_ONCE = 1 << 30
 """Bytes that one system call is asked for; Linux gives 2 GiB at most."""
 LARGE = 1 << 18
 """Bytes of a constant that is worth pages of its own."""
+HUGE_FROM = 1 << 22
+"""Bytes from which on memory is asked for in huge pages: a fault for every 4 KiB takes longer than
+reading them."""
 PIECE = 1 << 20
 """Bytes that are read at once to be hashed."""
+WINDOW = 1 << 16
+"""Bytes that are read ahead of short parts of a file."""
 _recorded: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar(
     "files that were read", default=None
 )
@@ -60,7 +65,7 @@ def private_bytes(
     what: the file's part in the model, for errors; told: see `_opened`, whose errors this raises.
     """
     with _opened(path, description, **options) as (descriptor, size):
-        memory = memoryview(mmap.mmap(-1, size, **PRIVATE) if size else b"")
+        memory = _own_pages(size)
         identity = identity_of(os.fstat(descriptor))
         _fill(memory, descriptor, size)
     _record(path, memory, identity)
@@ -105,9 +110,67 @@ def in_own_pages(content: bytes) -> bytes | memoryview:
     back as soon as nobody reads them: of freed memory below 32 MiB the C library keeps much."""
     if len(content) < LARGE:
         return content
-    memory = memoryview(mmap.mmap(-1, len(content), **PRIVATE))
+    memory = _own_pages(len(content))
     memory[:] = content
     return memory.toreadonly()
+
+
+class ForwardReader:
+    """A file read from front to end: short parts as bytes, large ones into pages of their own, so
+    that nothing large is copied again by whoever takes the file apart."""
+
+    def __init__(self, descriptor: int, size: int, digest: Any = None) -> None:
+        """descriptor: at the front of a file of `size` bytes. digest: updated with all of them."""
+        self.size, self.at = size, 0
+        self._descriptor, self._digest = descriptor, digest
+        self._window, self._used = b"", 0  # what was read ahead, and how much of it was taken
+
+    def short(self, count: int) -> bytes:
+        """The next `count` bytes. Raises `EOFError` where there are fewer."""
+        while len(self._window) - self._used < count:
+            missing = count - len(self._window) + self._used
+            piece = os.read(self._descriptor, max(WINDOW, missing))
+            if not piece:
+                raise EOFError
+            self._window, self._used = self._window[self._used :] + piece, 0
+        self._used += count
+        return self._passed(self._window[self._used - count : self._used])
+
+    def apart(self, count: int) -> memoryview:
+        """The same, read-only, in pages that the system has back when nobody reads them."""
+        memory = _own_pages(count)
+        ahead = self._window[self._used : self._used + count]
+        memory[: len(ahead)] = ahead
+        self._used += len(ahead)
+        at = len(ahead)
+        while at < count:
+            got = os.readv(self._descriptor, [memory[at : at + MOST_AT_ONCE]])
+            if got == 0:
+                raise EOFError
+            at += got
+        return self._passed(memory.toreadonly())
+
+    def _passed(self, content: Any) -> Any:
+        self.at += len(content)
+        if self._digest is not None:
+            self._digest.update(content)
+        return content
+
+
+@contextmanager
+def forward_reader(path: str | os.PathLike[str], **options: Any) -> Iterator[ForwardReader]:
+    """A regular file to be read from front to end. Raises as `private_bytes`, at its end too.
+
+    Who has read all of it has read what `recording` says.
+    """
+    with _opened(path, "file", **options) as (descriptor, size):
+        identity, files = identity_of(os.fstat(descriptor)), _recorded.get()
+        remembered = known_sha256(identity)
+        digest = hashlib.sha256() if files is not None and not remembered else None
+        reader = ForwardReader(descriptor, size, digest)
+        yield reader
+    if files is not None and reader.at == size:
+        files[os.fspath(path)] = remembered if digest is None else digest.hexdigest()
 
 
 def file_sha256(path: str | os.PathLike[str], **options: Any) -> str:
@@ -199,6 +262,17 @@ def _opened(
         if isinstance(caught, MemoryError) or getattr(caught, "errno", None) == errno.ENOMEM:
             cause = f"there is not enough memory for the {description}"
         raise error(cause, place=location, next_step=next_step) from caught
+
+
+def _own_pages(size: int) -> memoryview:
+    """Zeroed private memory of its own, by huge pages if it is large and the system has them."""
+    if not size:
+        return memoryview(b"")
+    memory = mmap.mmap(-1, size, **PRIVATE)
+    if size >= HUGE_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(memory)
 
 
 def _state(status: os.stat_result) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from functools import cache
 
 Identity = tuple[int, ...]
 """Of a file with one content; () where the system does not tell."""
@@ -55,3 +56,13 @@ def remember(identity: Identity, sha256: str) -> None:
         while len(_digests) >= MOST:
             del _digests[next(iter(_digests))]
         _digests[identity] = sha256
+
+
+@cache
+def boot_id() -> str:
+    """Names the time since the system was started, on Linux; "" elsewhere."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

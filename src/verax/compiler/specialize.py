@@ -123,8 +123,12 @@ class Specializer:
         return specialized
 
     def cached_program(self, graph: Graph, values: Mapping[str, np.ndarray]) -> Specialized | None:
-        """The program that `specialize` would find in the cache, if there is one."""
+        """The program that `specialize` would find in the cache, if there is one. Of a network that
+        was read from files and is new to the cache there is none: its constants are not hashed."""
         if self._cache is None:
+            return None
+        name = self._network_name(graph, {v: value.tobytes() for v, value in values.items()})
+        if name and self._cache.text(name, RECORD) is None:
             return None
         with memory.limited(self.settings.memory or None):
             network, key = self._key(graph, values)
@@ -313,7 +317,8 @@ class Specializer:
         assumed: Assumptions | None = None,
     ) -> Specialized:
         settings, translate = self.settings, self._translation_of(graph, assumed)
-        translation = self._translate(graph)
+        with contextlib.nullcontext() if self._cache is None else self._cache.packing():
+            translation = self._translate(graph)
         if settings.require_native:
             _require_native(translation.lowered)
         binary = translation.lowered.binary

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from verax.base.digests import content_sha256
 from verax.ir.types import DType, TensorType
 
 INLINE_LIMIT = 16
@@ -72,9 +72,7 @@ def _input(graph: Printed, value: str) -> str:
 
 def content_hash(array: np.ndarray) -> str:
     """Names an array's bytes."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    content = flat.tobytes() if array.dtype.hasobject else flat.view(np.uint8).data
-    return hashlib.sha256(content).hexdigest()[:32]
+    return content_sha256(array)[:32]
 
 
 def _value(name: str) -> str:

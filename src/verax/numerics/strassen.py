@@ -104,16 +104,23 @@ def scaled_left(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def scaled_right(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """`scaled_left` for the columns of b [k, n]: what undoes it is [n]."""
-    scaled, scale = scaled_left(np.ascontiguousarray(b.T))
-    return np.ascontiguousarray(scaled.T), scale[:, 0]
+    m = NumpyArith()
+    with np.errstate(all="ignore"):
+        inverse = power_of_two.inverse_scale(m, _largest_of_columns(m, b))
+        scaled = np.ascontiguousarray(power_of_two.scaled(m, b, inverse))
+        return scaled, power_of_two.scale(m, inverse)
 
 
 def right_scales(b: np.ndarray) -> np.ndarray:
     """What undoes the scaling of the columns of b [k, n] alone: [n]."""
     m = NumpyArith()
     with np.errstate(all="ignore"):
-        largest = power_of_two.magnitude(m, b).max(axis=0, initial=0)
-        return power_of_two.scale(m, power_of_two.inverse_scale(m, largest))
+        return power_of_two.scale(m, power_of_two.inverse_scale(m, _largest_of_columns(m, b)))
+
+
+def _largest_of_columns(m: NumpyArith, b: np.ndarray) -> np.ndarray:
+    magnitudes: np.ndarray = power_of_two.magnitude(m, np.asarray(b, np.float32))
+    return magnitudes.max(axis=0, initial=0)
 
 
 def unscaled(y: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:

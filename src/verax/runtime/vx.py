@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from verax.base.cores import deciding
-from verax.base.errors import ModelError
+from verax.base.errors import ModelError, UsageError
 from verax.base.files import atomic_write
 from verax.base.reading import mapped_bytes, mapped_file, private_bytes
 from verax.base.unchanged import Identity, file_identity
@@ -119,6 +119,12 @@ def save_block(folder: str | os.PathLike[str], block: WeightBlock) -> Identity:
         return ()
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)  # whatever it is: a pipe would be waited for
+    file, block.file = block.file, None
+    try:
+        if file is not None and file.named(path):
+            return file_identity(path)
+    except OSError as error:
+        raise UsageError(f"cannot name the file: {error.strerror or error}", place=path) from error
     with atomic_write(path, durable=False, mode=0o600) as stream:
         stream.write(block.data.data)
     return file_identity(path)

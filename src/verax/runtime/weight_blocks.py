@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from verax.base import memory
+from verax.runtime.block_files import BlockFile
 
 ALIGNMENT = 64
 TAIL = 64
@@ -25,14 +26,16 @@ class WeightBlock:
 
     digest: SHA-256 of `data`, in hexadecimal; it is computed unless it is given. key: names the
     content by what it was packed from (`compiler.place.weights`), "" where that is not known.
+    file: that holds `data` and has no name yet, if there is one.
     """
 
-    def __init__(self, data: np.ndarray, digest: str = "") -> None:
+    def __init__(self, data: np.ndarray, digest: str = "", file: BlockFile | None = None) -> None:
         assert data.ctypes.data % ALIGNMENT == 0, "kernels load whole vectors"
         self.data = data
         self.data.flags.writeable = False
         self.digest = digest or hashlib.sha256(data.data).hexdigest()
         self.key = ""
+        self.file = file
 
     @property
     def nbytes(self) -> int:

@@ -15,6 +15,7 @@ from verax.base.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.loops.spec import Access, LoopSpec
 from verax.compiler.kernels.registry import Schedule, Spec
+from verax.compiler.kernels.sizes import Size, entry
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.binary import assembly, shared_kernels
 from verax.compiler.place.binary.assembly import COMPILED_KERNELS
@@ -185,17 +186,87 @@ def test_the_most_work_keeps_kernels_of_its_own(monkeypatch: pytest.MonkeyPatch)
     assert [s is None for s in shared(*specs)] == [False, False, True, False]
 
 
-def test_sizes_that_may_be_none_are_not_read_from_a_table_of_the_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_sizes_that_may_be_none_are_read_as_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel that reads a size takes it to be 1 at least."""
     monkeypatch.setattr(shared_kernels, "OWN_KERNELS", 0)
     monkeypatch.setattr(shared_kernels, "OWN_OPEN_KERNELS", 0)
     with assuming(Assumptions({"d0": 8})):
         n = symbol("d0")
         specs = [doubled(n - 3, 7, 10), doubled(n - 3, 9, 12)]  # type: ignore[arg-type]
-        assert shared(*specs) == [None, None]
+        first, second = shared(*specs)
+        assert first is not None and second is not None
+        assert first.sizes == (n, 7, 10) and second.sizes == (n, 9, 12)
+        assert isinstance(first.spec, LoopSpec) and first.spec.dims[0] == entry(0) - 3
         specs = [doubled(n + 3, 7, 10), doubled(n + 3, 9, 12)]  # type: ignore[arg-type]
         first, second = shared(*specs)
     assert first is not None and second is not None
     assert first.sizes == (n + 3, 7, 10) and second.sizes == (n + 3, 9, 12)
+
+
+def test_a_stride_that_is_so_many_times_a_sum_follows_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows that lie one behind the other are one row, whatever their length is made of."""
+    monkeypatch.setattr(shared_kernels, "OWN_OPEN_KERNELS", 0)
+    with assuming(Assumptions({"d0": 8})):
+        width = (symbol("d0") - 1) // 4 + 1
+        columns: list[tuple[Size, ...]] = [(width, 5), (16 * width, 80)]
+        _, read = shared_kernels._with_common_sizes(
+            (entry(0), entry(1)), list(zip(*columns, strict=True))
+        )
+    assert read == ((0, 0),)
+
+
+def images(rows: str, channels: tuple[int, ...] = (32, 64, 96)) -> Graph:
+    """Convolutions of images whose sizes are open, by all algorithms, between blocks of `channels`
+    of which each has two."""
+    b, rng = Builder("images"), np.random.default_rng(89)
+    value = b.input("x", TensorType.parse(f"float32[n, 7, {rows}, w]"))
+
+    def convolved(value: str, before: int, after: int, size: int, stride: int = 1) -> str:
+        w = rng.standard_normal((after, before, size, size)) / np.sqrt(before * size * size)
+        op = REGISTRY["Conv"](
+            kernel_shape=(size, size), pads=((size // 2, size // 2),) * 2, strides=(stride, stride)
+        )
+        return b.add(op, [value, b.constant(w.astype(np.float32))])
+
+    before = 7
+    for count in channels:
+        value = b.add(REGISTRY["Relu"](), [convolved(value, before, count, 1)])
+        for _ in range(2):
+            value = b.add(REGISTRY["Relu"](), [convolved(value, count, count, 3)])
+        value = convolved(value, count, count, 3, 2)
+        before = count
+    return b.graph([value])
+
+
+@pytest.mark.parametrize("level", [1, 3])
+def test_convolutions_of_open_sizes_share_kernels_from_the_first(
+    monkeypatch: pytest.MonkeyPatch, level: int
+) -> None:
+    """Numbers of channels are read where they are whole blocks."""
+    made: list[str] = []
+    emit = assembly.emit
+
+    def noted(module: assembly.ModuleBuilder, spec: Spec, schedule: Schedule) -> assembly.Kernel:
+        made.append(type(spec).__name__)
+        return emit(module, spec, schedule)
+
+    monkeypatch.setattr(assembly, "emit", noted)
+    COMPILED_KERNELS.forget()
+    options = Settings(level, threads=1, background=False)
+    exe, x = compile(images("h"), options), {}
+    for size in ((2, 41, 30), (1, 48, 57), (3, 33, 9)):
+        values = np.random.default_rng(size[1]).standard_normal((size[0], 7, *size[1:]))
+        x[size] = {"x": values.astype(np.float32)}
+        exe.run(x[size])
+    few, programs = len(made), len(exe._open.programs)
+    COMPILED_KERNELS.forget()
+    monkeypatch.setattr(shared_kernels, "_can_share", lambda spec: False)
+    made.clear()
+    own = compile(images("h"), options)
+    for fed in x.values():
+        assert same_bits(exe.run(fed), own.run(fed))
+    assert programs == len(own._open.programs) > 0, "sharing asks for no conditions"
+    assert few < len(made) or level < 3  # tiles of direct convolutions may differ
+    COMPILED_KERNELS.forget()

@@ -10,6 +10,8 @@ import pytest
 
 from verax.base.settings import Settings
 from verax.compiler.compile import compile
+from verax.compiler.kernels.convolution.schedule import ConvSchedule
+from verax.compiler.kernels.products.strassen import pack_right, right_elements
 from verax.compiler.kernels.products.strassen_spec import StrassenSpec
 from verax.compiler.kernels.products.strassen_sums import left_sums
 from verax.compiler.kernels.target import Target
@@ -215,3 +217,19 @@ def test_a_wrong_scale_is_noticed(what: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(power_of_two, what, wrong[what])
     found = compile(graph, Settings(opt_level=1, threads=1, checked=True)).run(given)
     assert next(iter(found.values())).tobytes() != want.tobytes()
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_factors_are_packed_alike_however_they_lie(blocks: int) -> None:
+    """Rows or columns one behind the other; also columns of zeros, and what is not finite."""
+    b = np.random.default_rng(97).standard_normal((38, 224)).astype(np.float32)
+    b[:, 5], b[3, 9], b[7, 130] = 0, np.inf, 1e-42
+    spec, schedule = StrassenSpec(11, b.shape[1], b.shape[0]), ConvSchedule(blocks=blocks)
+    rooms = []
+    for factor in (b, np.asfortranarray(b)):
+        rooms.append(np.full(right_elements(spec, schedule), 7, np.float32))
+        pack_right(factor, spec, schedule, rooms[-1])
+    scaled = strassen.scaled_right(b)[0]
+    first = strassen.right_factors(scaled)[0][:, : 16 * blocks]
+    np.testing.assert_array_equal(rooms[0][: first.size].reshape(first.shape), first)
+    assert rooms[0].tobytes() == rooms[1].tobytes()

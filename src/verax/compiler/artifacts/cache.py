@@ -33,7 +33,7 @@ import os
 import platform
 import stat
 import warnings
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -52,6 +52,7 @@ from verax.base.reading import file_sha256, plain_bytes
 from verax.base.settings import Settings
 from verax.base.unchanged import (
     Identity,
+    boot_id,
     file_identity,
     identity_of,
     is_settled,
@@ -60,6 +61,7 @@ from verax.base.unchanged import (
 )
 from verax.compiler.kernels.llvm.library import llvmlite
 from verax.compiler.kernels.target import Target
+from verax.runtime.block_files import blocks_in
 from verax.runtime.gpu.cubins import CUBIN
 from verax.runtime.program_binary import ProgramBinary
 from verax.runtime.vx import BLOCK, load_binary, save_binary, save_block
@@ -68,6 +70,8 @@ from verax.runtime.weight_blocks import WeightBlock
 DEFAULT_SIZE = 4 << 30
 PROGRAM, CERTIFICATE, RECORD, INTACT = ".vx", ".json", ".model", ".intact"
 """How files of programs, certificates, records of models and of intact blocks end."""
+BOOT = "boot"
+"""Of a record of intact blocks, beside their digests."""
 PRIVATE = 0o600
 """Rights of an entry, whatever the user's usual ones are."""
 ROOT = Path(__file__).resolve().parents[2]
@@ -157,10 +161,22 @@ class ProgramCache:
         if intact:
             self._keep_intact(key, intact, blocks | {path})
 
+    @contextlib.contextmanager
+    def packing(self) -> Iterator[None]:
+        """Blocks that are packed inside, for a program that will be kept, become files at once."""
+        is_usable = False
+        with contextlib.suppress(OSError):  # `keep_program` says what is wrong
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            is_usable = self.folder.is_dir() and self._is_private()
+        with blocks_in(self.folder if is_usable else None):
+            yield
+
     def _intact(self, key: str) -> dict[str, Identity]:
         """By digest, the identity of each file of a block of an entry that was intact."""
         try:
             recorded = json.loads(self.text(key, INTACT) or "{}")
+            if recorded.pop(BOOT, boot_id()) != boot_id():
+                return {}  # what was not yet on the disk then is lost, and has its size
             return {digest: tuple(map(int, identity)) for digest, identity in recorded.items()}
         except (AttributeError, TypeError, ValueError):
             return {}
@@ -168,8 +184,10 @@ class ProgramCache:
     def _keep_intact(
         self, key: str, intact: Mapping[str, Identity], blocks: Set[Path] = frozenset()
     ) -> None:
-        """Keep that record; a file whose identity is () will be hashed. blocks: see `_write`."""
-        self.keep_text(key, json.dumps(dict(intact)), INTACT, blocks)
+        """Keep that record; a file whose identity is () will be hashed. blocks: those that were
+        just written, see `_write`, of which the record holds until the system is started anew."""
+        record: dict[str, Any] = dict(intact) | ({BOOT: boot_id()} if blocks else {})
+        self.keep_text(key, json.dumps(record), INTACT, blocks)
 
     def file_sha256(self, path: str | os.PathLike[str]) -> str:
         """As `reading.file_sha256`, of a file that any process of this user may have hashed."""

@@ -98,9 +98,9 @@ def with_sizes(data: Data, sizes: Mapping[str, int]) -> Data:
     return _replaced(data, lambda size: size.value(sizes))  # type: ignore[no-any-return]
 
 
-def with_replaced_sizes(data: Data, sizes: Mapping[str, Size]) -> Data:
-    """A spec whose sizes are symbols or numbers, with other sizes for the symbols, by name."""
-    return _replaced(data, lambda size: sizes[str(size)])  # type: ignore[no-any-return]
+def with_replaced_sizes(data: Data, replacement: Callable[[Dim], Size]) -> Data:
+    """A spec with another size for each of those that are read at run time."""
+    return _replaced(data, replacement)  # type: ignore[no-any-return]
 
 
 def numbers(data: Data) -> Data:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from verax.compiler.kernels.sizes import Size, entry
 from verax.compiler.place.memory import Lifetime
 from verax.compiler.place.storage import Buffer, MemorySpace
@@ -71,13 +73,13 @@ class SizeTable:
 
     def buffers(self) -> tuple[ArenaBuffer, ...]:
         """The buffers in their order, as the runtime places them."""
+        spans = np.array([alive for _, alive in self._lifetimes], np.int64).reshape(-1, 2)
+        is_plain = np.array([not buffer.bordered for buffer, _ in self._lifetimes], bool)
         placed = []
         for i, (buffer, (first, last)) in enumerate(self._lifetimes):
-            conflicts = tuple(
-                j
-                for j, (earlier, (begin, end)) in enumerate(self._lifetimes[:i])
-                if first <= end and begin <= last and not earlier.bordered
-            )
+            earlier = spans[:i]
+            meets = (first <= earlier[:, 1]) & (earlier[:, 0] <= last) & is_plain[:i]
+            conflicts = tuple(np.flatnonzero(meets).tolist())
             placed.append(ArenaBuffer(str(buffer.nbytes), conflicts, buffer.bordered))
         return tuple(placed)
 

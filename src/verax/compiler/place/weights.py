@@ -14,6 +14,7 @@ from functools import partial
 
 import numpy as np
 
+from verax.base.digests import content_sha256
 from verax.compiler.place.storage import Buffer, MemorySpace, Physical, Placed, Pointer
 from verax.ir.types import TensorType
 from verax.runtime.weight_blocks import room_for
@@ -41,12 +42,10 @@ class PackedConstant:
         return self.buffer.nbytes >= LATER_BYTES
 
     def key(self, target: Hashable) -> str:
-        """The key of its block: SHA-256 over source, packing and `target`, in hexadecimal."""
+        """The key of its block, in hexadecimal: SHA-256 over the source's, packing and `target`."""
         source = self.source
         order = repr((target, self.packing, source.dtype.name, source.shape, self.buffer.nbytes))
-        digest = hashlib.sha256(order.encode())
-        digest.update(source.reshape(-1).view(np.uint8).data)
-        return digest.hexdigest()
+        return hashlib.sha256(f"{order} {content_sha256(source)}".encode()).hexdigest()
 
     def write(self, room: np.ndarray) -> None:
         """Pack into `room`, uint8 [buffer.nbytes]."""

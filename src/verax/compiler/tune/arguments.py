@@ -170,7 +170,7 @@ def _of_attention(spec: AttentionSpec) -> list[Argument]:
 
 def _of_strassen(spec: StrassenSpec) -> list[Argument]:
     def content(schedule: ConvSchedule) -> np.ndarray:
-        factor = drawn("float32", spec.k * spec.n, seed_of("factor"))
+        factor = drawn("float32", static_size(spec.k * spec.n), seed_of("factor"))
         packed = np.empty(right_elements(spec, schedule), np.float32)
         pack_right(factor.reshape(spec.k, spec.n), spec, schedule, packed)
         return packed

@@ -18,7 +18,6 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.base.reading import plain_bytes
 from verax.frontends.common.foreign import (
     ForeignModel,
     ForeignNode,
@@ -26,6 +25,7 @@ from verax.frontends.common.foreign import (
     Subgraph,
     refuse_many,
 )
+from verax.frontends.onnx.stored_tensors import file_content
 from verax.frontends.onnx.tensors import MAX_ELEMENTS, TensorReader
 from verax.onnx_format.dtypes import DTYPES, OLDEST, dtype_name, newest_opset
 
@@ -55,13 +55,23 @@ class FunctionBody:
     nodes: tuple[ForeignNode, ...]
 
 
-def parse(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.ModelProto:
+@dataclass(frozen=True)
+class StoredModel:
+    """A protobuf message. apart: by index of an initializer its raw data, which the message does
+    not hold."""
+
+    proto: onnx.ModelProto
+    apart: Mapping[int, memoryview]
+
+
+def parse(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> StoredModel:
     """The protobuf message of a file, of its bytes, or as given."""
     if isinstance(source, onnx.ModelProto):
-        return source
+        return StoredModel(source, {})
     location = "bytes" if isinstance(source, bytes) else str(source)
+    apart: Mapping[int, memoryview] = {}
     if not isinstance(source, bytes):
-        source = plain_bytes(source, next_step="check the path")
+        source, apart = file_content(source)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(source)
@@ -73,18 +83,18 @@ def parse(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> onnx.Mode
         ) from error
     if not model.HasField("graph") or not model.opset_import:
         raise ModelError("this is not an ONNX model: it has no graph or no opset", place=location)
-    return model
+    return StoredModel(model, apart)
 
 
 def read_model(
-    proto: onnx.ModelProto, folder: Path | None
+    stored: StoredModel, folder: Path | None
 ) -> tuple[ForeignModel, dict[tuple[str, str], FunctionBody]]:
     """The content of a model and its own functions by (domain, name).
 
     folder: where external data may lie. Raises `ModelError`, `UnsupportedError`.
     """
     try:
-        return _OnnxReader(proto, TensorReader(folder)).read()
+        return _OnnxReader(stored, TensorReader(folder)).read()
     except (UnicodeDecodeError, DecodeError, OverflowError, RecursionError) as error:
         raise ModelError(f"the model is damaged: {error}") from error
 
@@ -138,8 +148,8 @@ def opset_versions(
 
 
 class _OnnxReader:
-    def __init__(self, proto: onnx.ModelProto, tensors: TensorReader) -> None:
-        self.proto, self.tensors = proto, tensors
+    def __init__(self, stored: StoredModel, tensors: TensorReader) -> None:
+        self.proto, self.apart, self.tensors = stored.proto, stored.apart, tensors
 
     def read(self) -> tuple[ForeignModel, dict[tuple[str, str], FunctionBody]]:
         proto, graph = self.proto, self.proto.graph
@@ -148,11 +158,11 @@ class _OnnxReader:
         if graph.sparse_initializer:
             raise UnsupportedError("the model has sparse initializers", place="model")
         constants: dict[str, Any] = {}
-        for tensor in graph.initializer:
+        for index, tensor in enumerate(graph.initializer):
             location = f"initializer {text(tensor.name)!r}"
             if not tensor.name or tensor.name in constants:
                 raise ModelError("an initializer is unnamed or named twice", place=location)
-            constants[tensor.name] = self.tensors.read(tensor, location)
+            constants[tensor.name] = self.tensors.read(tensor, location, self.apart.get(index))
         inputs = tuple(read_value(v) for v in graph.input)
         declared = {v.name: read_value(v) for v in graph.value_info}
         declared |= {v.name: read_value(v) for v in graph.output}

@@ -48,8 +48,11 @@ class TensorReader:
         self.folder = folder
         self.files: dict[Path, memoryview] = {}
 
-    def read(self, proto: onnx.TensorProto, source: str) -> np.ndarray:
-        """The array. Raises `ModelError` when the data do not fit the declared type and dims."""
+    def read(
+        self, proto: onnx.TensorProto, source: str, apart: memoryview | None = None
+    ) -> np.ndarray:
+        """The array. apart: its raw data, if the message holds none of them. Raises `ModelError`
+        when the data do not fit the declared type and dims."""
         dtype = dtype_of(proto.data_type, source)
         shape = tuple(int(d) for d in proto.dims)
         if any(d < 0 for d in shape):
@@ -64,10 +67,10 @@ class TensorReader:
         if proto.data_location == TensorProto.EXTERNAL:
             return self._external(proto, dtype, shape, source)
         if proto.HasField("raw_data"):
-            raw = proto.raw_data  # a copy at each reading
+            raw = in_own_pages(proto.raw_data) if apart is None else apart
             if len(raw) != stored_bytes(dtype, count):
                 raise self._size_error(len(raw), "bytes", dtype, shape, source)
-            return _typed(in_own_pages(raw), 0, dtype, shape)
+            return _typed(raw, 0, dtype, shape)
         return self._fields(proto, dtype, count, source).reshape(shape)
 
     def _fields(self, proto: onnx.TensorProto, dtype: DType, count: int, source: str) -> np.ndarray:

@@ -47,7 +47,7 @@ class Walk:
     multiples of their size."""
 
     batch: Size
-    blocks: int
+    blocks: Size
     count: Sizes
     rows: int
     cols: int
@@ -167,7 +167,7 @@ def choose_tile(
 
 
 def item_position(
-    f: FunctionBuilder, item: Index, blocks: int, depth: Size, chunks: Size, blocks_outer: bool
+    f: FunctionBuilder, item: Index, blocks: Size, depth: Size, chunks: Size, blocks_outer: bool
 ) -> tuple[Index, Index, Index, Index]:
     """Image, block of channels, depth and chunk of rows of an item."""
     if blocks_outer:

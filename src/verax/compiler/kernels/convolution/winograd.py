@@ -64,7 +64,7 @@ class WinogradOutput:
     """
 
     tiling: Tiling
-    filters: int
+    filters: Size
     y: Strides
     bias: bool = True
     epilogue: Epilogue | None = None
@@ -90,8 +90,8 @@ WHOLE = ContractionTypes(I16, I16, I32, I32)
 
 def product(
     tiling: Tiling,
-    channels: int,
-    filters: int,
+    channels: Size,
+    filters: Size,
     groups: int = 1,
     types: ContractionTypes = FLOAT32,
 ) -> ConvSpec:
@@ -294,7 +294,7 @@ OPEN_CHUNK = 2
 """Rows of tiles of an item, where how many there are is read at run time."""
 
 
-def _tile_walk(tiling: Tiling, blocks: int, rows: Size, cols: Size) -> Walk:
+def _tile_walk(tiling: Tiling, blocks: Size, rows: Size, cols: Size) -> Walk:
     """Tile by tile; where the output ends inside a tile the last one is smaller."""
     if entries((tiling.batch, rows, cols)):
         count = (1, rows, cols)
@@ -302,5 +302,5 @@ def _tile_walk(tiling: Tiling, blocks: int, rows: Size, cols: Size) -> Walk:
     known_rows = static_size(rows)
     outer = splits_channels(known_rows, static_size(cols))
     images = static_size(tiling.batch)
-    chunk = choose_chunk(images * blocks, max(1, known_rows // tiling.tile), outer)
+    chunk = choose_chunk(static_size(images * blocks), max(1, known_rows // tiling.tile), outer)
     return Walk(tiling.batch, blocks, (1, rows, cols), tiling.tile, tiling.tile, chunk, outer)

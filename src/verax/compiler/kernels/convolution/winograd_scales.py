@@ -15,7 +15,7 @@ from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.arith import LlvmArith, Typed
 from verax.compiler.kernels.llvm.builder import I32, FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.registry import emits
-from verax.compiler.kernels.sizes import Size, all_open, ceil_div
+from verax.compiler.kernels.sizes import Size, all_open, ceil_div, static_size
 from verax.compiler.kernels.target import LANES, Target
 from verax.numerics import power_of_two, winograd
 
@@ -121,7 +121,8 @@ def _largest(
 ) -> list[Typed]:
     """Of each pixel, `lanes` magnitudes, of which the largest is that of all its channels."""
     m = LlvmArith(f, lanes)
-    full, remainder = divmod(source.channels // source.groups, LANES)
+    full, left = divmod(source.channels // source.groups, LANES)
+    remainder = static_size(left)
     magnitudes: list[Typed] = []
 
     def larger(before: list[Typed], block: Index, valid: int) -> list[Typed]:

@@ -97,7 +97,7 @@ def emit_special_input(
 def emit_special_output(
     f: FunctionBuilder,
     source: WinogradInput,
-    filters: int,
+    filters: Size,
     tile: OutputTile,
     sums: ir.Value,
     stride: Size,
@@ -140,7 +140,7 @@ def emit_special_output(
 def _add_not_finite(
     f: FunctionBuilder,
     source: WinogradInput,
-    filters: int,
+    filters: Size,
     tile: OutputTile,
     row: Index,
     col: Index,

@@ -56,12 +56,12 @@ class Tiling:
     def tiles(self) -> Size:
         return self.batch * self.down * self.across
 
-    def matrices(self, channels: int) -> Strides:
+    def matrices(self, channels: Size) -> Strides:
         """Strides of the matrices: batch is the position, a pixel is a tile."""
         block = self.tiles * LANES
         return Strides(-(-channels // LANES) * block + APART, block, block, block)
 
-    def elements(self, channels: int) -> Size:
+    def elements(self, channels: Size) -> Size:
         """Elements that all matrices of `channels` take."""
         return self.positions * self.matrices(channels).batch
 
@@ -122,7 +122,7 @@ class Tables:
         )
         return self.images * self.chunks * self.chunk_elements, scales, factors
 
-    def image(self, f: FunctionBuilder, batch: Index, block: Index, blocks: int) -> Index:
+    def image(self, f: FunctionBuilder, batch: Index, block: Index, blocks: Size) -> Index:
         """The number of an image and the group of a block, of so many in all."""
         group = f.idiv(block, blocks // self.groups) if self.groups > 1 else 0
         return f.iadd(f.imul(batch, self.groups), group)
@@ -162,7 +162,7 @@ class WinogradInput:
     """
 
     tiling: Tiling
-    channels: int
+    channels: Size
     x: Strides
     pads: tuple[int, int]
     dtype: str = F32

@@ -67,7 +67,7 @@ class _QuarterTiles(PhaseTiles):
         self.a, self.sums, self.row_scales = (named[n] for n in ARGUMENTS[:3])
         self.packed, self.column_scales, self.signs = (named[n] for n in ARGUMENTS[3:6])
         self.room = named["room"]
-        self.columns = spec.n // 2
+        self.columns = static_size(spec.n // 2)
         self.in_line = spec.image is None or written_in_line(spec.image, spec.epilogue)
 
     def emit_products(self) -> None:

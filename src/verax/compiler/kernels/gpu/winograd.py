@@ -32,7 +32,7 @@ from verax.compiler.kernels.llvm.arith import LlvmArith, Typed
 from verax.compiler.kernels.llvm.builder import I32, FunctionBuilder, Index, Kernel, ModuleBuilder
 from verax.compiler.kernels.llvm.gpu import BlockBuilder, block_kernel
 from verax.compiler.kernels.registry import ANY_TARGET, EMITTERS, emits
-from verax.compiler.kernels.sizes import all_open
+from verax.compiler.kernels.sizes import all_open, static_size
 from verax.compiler.kernels.target import LANES
 from verax.numerics import power_of_two, winograd
 
@@ -224,7 +224,8 @@ def _dealt(f: BlockBuilder, n: Index32, count: Int) -> Any:
 def _largest(f: FunctionBuilder, source: WinogradInput, pixel: ir.Value) -> ir.Value:
     """The largest magnitude of a pixel's channels (i32)."""
     m, channels, quarter = LlvmArith(f, 4), source.channels // source.groups, 4
-    full, remainder = divmod(channels, LANES)
+    full, left = divmod(channels, LANES)
+    remainder = static_size(left)
 
     def larger(before: Typed, block: Index, valid: int) -> Typed:
         for offset in range(0, valid, quarter):

@@ -57,20 +57,32 @@ def pack_right(b: np.ndarray, spec: StrassenSpec, schedule: ConvSchedule, out: n
 
     out: float32 [right_elements]; each of its elements is written once.
     """
-    by_column, _ = strassen.scaled_left(np.ascontiguousarray(b.T))
-    quarters = strassen.quarters_by_column(by_column)
+    by_row = bool(b.flags.c_contiguous)
+    if by_row:
+        quarters = strassen.quarters(strassen.scaled_right(b)[0])
+    else:
+        by_column, _ = strassen.scaled_left(np.ascontiguousarray(b.T))
+        quarters = [quarter.T for quarter in strassen.quarters_by_column(by_column)]
     half, end = static_size(spec.k // 2), 0
     for first, count, blocks in sections(spec.half, schedule):
         panels, width = static_size(count), blocks * LANES
         start, end = end, end + panels * strassen.PRODUCTS * half * width
         room = out[start:end].reshape(panels, strassen.PRODUCTS, half, width)
         columns = slice(static_size(first) * LANES, (static_size(first) + panels * blocks) * LANES)
-        arranged = [
-            quarter[columns].reshape(panels, width, half).transpose(0, 2, 1) for quarter in quarters
-        ]
-        for product in range(strassen.PRODUCTS):
-            strassen.write_right_factor(product, arranged, room[:, product])
+        arranged = [_in_panels(quarter[:, columns], panels, width) for quarter in quarters]
+        step = 1 if by_row else max(panels, 1)  # those of one panel stay in the cache
+        for panel in range(0, panels, step):
+            of_panel = [quarter[panel : panel + step] for quarter in arranged]
+            for product in range(strassen.PRODUCTS):
+                strassen.write_right_factor(product, of_panel, room[panel : panel + step, product])
     assert end == len(out), "all columns have a panel"
+
+
+def _in_panels(columns: np.ndarray, panels: int, width: int) -> np.ndarray:
+    """Columns [half, panels * width] as [panels, half, width]."""
+    if columns.flags.f_contiguous:
+        return columns.T.reshape(panels, width, -1).transpose(0, 2, 1)
+    return columns.reshape(-1, panels, width).transpose(1, 0, 2)
 
 
 def right_elements(spec: StrassenSpec, schedule: ConvSchedule) -> int:
@@ -171,14 +183,13 @@ def emit_strassen(module: ModuleBuilder, spec: StrassenSpec, schedule: ConvSched
     if f.kernel is not None:
         return f.kernel
     items: Size = 0
-    weights = 0
+    weights: Size = 0
     column_sections: list[_Columns] = []
     for first, count, blocks in sections(spec.half, schedule):
-        start, panels = static_size(first), static_size(count)
-        section = _Columns(f, spec, schedule, start, panels, blocks, items, weights)
+        section = _Columns(f, spec, schedule, first, count, blocks, items, weights)
         column_sections.append(section)
         items += section.items
-        weights += strassen.PRODUCTS * panels * static_size(section.weights_per_item)
+        weights += strassen.PRODUCTS * count * section.weights_per_item
     for section in column_sections:
         section.emit(alone=len(column_sections) == 1)
     elements = spec.m * spec.k + spec.sum_elements + weights + spec.m * spec.n
@@ -202,11 +213,11 @@ class _Columns(BlockPhase):
         f: FunctionBuilder,
         spec: StrassenSpec,
         schedule: ConvSchedule,
-        first_block: int,
-        panels: int,
+        first_block: Size,
+        panels: Size,
         blocks: int,
         first_item: Size,
-        weights: int,
+        weights: Size,
     ) -> None:
         conv = spec.half
         (phase,) = conv.phases()
@@ -229,7 +240,7 @@ class _Columns(BlockPhase):
         self.room = f.at(room, (f.begin, sums_of_item(spec, self.schedule)))
         self.block = f.iadd(f.imul(kgroup, self.blocks), self.first_block)
         self.x_row, self.x_block = spec.sum_steps
-        panel = static_size(self.weights_per_item)
+        panel = self.weights_per_item
         with f.loop(strassen.PRODUCTS) as p:
             self.product = p.index
             self.pass_x = f.at(self.sums, (p.index, spec.upper * (spec.k // 2)))

@@ -40,8 +40,8 @@ class StrassenSpec:
     """
 
     m: Size
-    n: int
-    k: int
+    n: Size
+    k: Size
     epilogue: Epilogue | None = None
     image: ImageRows | None = None
 
@@ -87,14 +87,14 @@ class StrassenSpec:
         return ConvSpec(1, k, n, size, one, x, result, bias=False, types=FLOAT32)
 
     @property
-    def steps(self) -> tuple[int, Size, Size]:
+    def steps(self) -> tuple[Size, Size, Size]:
         """Elements of a from a row to the next, from 16 terms to the next, to the right half."""
         if self.image is None:
             return self.k, LANES, self.k // 2
         return LANES, self.image.block, self.k // 2 // LANES * self.image.block
 
     @property
-    def sum_steps(self) -> tuple[int, Size]:
+    def sum_steps(self) -> tuple[Size, Size]:
         """Elements of a sum from a row to the next, from 16 terms to the next."""
         return (self.k // 2, LANES) if self.image is None else (LANES, self.upper * LANES)
 

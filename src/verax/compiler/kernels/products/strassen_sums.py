@@ -27,7 +27,7 @@ def left_sums(spec: StrassenSpec) -> tuple[ReduceSpec, ...]:
     reduced = (half // LANES, LANES) if spec.image else (half,)
     sum_row, sum_block = spec.sum_steps
 
-    def access(from_row: int, from_block: Size, offset: Size) -> Access:
+    def access(from_row: Size, from_block: Size, offset: Size) -> Access:
         return Access(F32, (from_row, *((from_block,) if spec.image else ()), 1), offset)
 
     def kernel(first: Size, rows: Size, row_halves: int) -> ReduceSpec:

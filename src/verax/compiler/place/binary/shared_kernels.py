@@ -15,13 +15,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_type_hints
 
 from verax.compiler.kernels.convolution.pooling import PoolSpec
-from verax.compiler.kernels.convolution.schedule import ConvSchedule
+from verax.compiler.kernels.convolution.schedule import (
+    ConvSchedule,
+    flattened,
+    written_densely,
+)
 from verax.compiler.kernels.convolution.spec import ConvSpec
+from verax.compiler.kernels.convolution.winograd import WinogradOutput
+from verax.compiler.kernels.convolution.winograd_scales import WinogradScales
+from verax.compiler.kernels.convolution.winograd_tiles import WinogradInput
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import I8, I64, Kernel, ModuleBuilder
 from verax.compiler.kernels.llvm.thread_pool import i64
 from verax.compiler.kernels.loops.loop import LoopSpec, normalized
 from verax.compiler.kernels.products.gemm import GemmSpec, PackSpec
+from verax.compiler.kernels.products.strassen import written_in_line
+from verax.compiler.kernels.products.strassen_spec import StrassenSpec
 from verax.compiler.kernels.reduce.running import RunningSpec
 from verax.compiler.kernels.reduce.spec import ReduceSpec, Stage
 from verax.compiler.kernels.registry import Schedule, Spec, with_known_sizes
@@ -32,7 +41,7 @@ from verax.compiler.kernels.sizes import (
     with_replaced_sizes,
     with_sizes,
 )
-from verax.compiler.kernels.target import Target
+from verax.compiler.kernels.target import LANES, Target
 from verax.compiler.place.binary.assembly import Assembly
 from verax.compiler.place.calls import KernelCall
 from verax.compiler.place.size_table import SizeTable
@@ -47,7 +56,8 @@ OWN_KERNELS = 256
 """The kernels with the most work that keep code of their own: as many as nearly all networks have
 (ResNet-50 has 70), so that only programs of more are compiled so."""
 OWN_OPEN_KERNELS = 128
-"""As many of a program of open sizes, which take twice as long to make."""
+"""As many of a program of open sizes, which take twice as long to make; before that, those share
+one that would have the same schedule."""
 FEWEST_CALLERS = 2
 """Specs that are worth a kernel that reads sizes."""
 
@@ -68,26 +78,46 @@ def shared_kernels(calls: Iterable[KernelCall], target: Target) -> dict[Key, Sha
     """What takes the place of the specs of some of these calls, by spec and schedule. Nothing on
     GPUs, whose kernels read one table."""
     callers = Counter((call.spec, call.schedule) for call in calls)
-    own = OWN_KERNELS if assumptions() is None else OWN_OPEN_KERNELS
-    if len(callers) <= own or target.gpu:
+    is_open = assumptions() is not None
+    if target.gpu or not (is_open or len(callers) > OWN_KERNELS):
         return {}
-    candidates = [key for key in callers if isinstance(key[0], _FAMILIES)]
     typical = assumed_sizes()
+    candidates = [key for key in callers if _can_share(key[0])]
     candidates.sort(key=lambda key: -_work(with_sizes(key[0], typical)) * callers[key])
-    own -= len(callers) - len(candidates)
+    shared: dict[Key, SharedKernel] = {}
+    if is_open:
+        shared = _shared(candidates, target, _alike)
+    own = OWN_OPEN_KERNELS if is_open else OWN_KERNELS
+    remaining = [key for key in candidates if key not in shared]
+    shared_count = len({(s.spec, s.schedule) for s in shared.values()})
+    own -= len(callers) - len(candidates) + shared_count
+    remaining = [key for key in remaining if isinstance(key[0], _FAMILIES)]
+    return shared | _shared(remaining[max(own, 0) :], target, _order)
+
+
+def _shared(
+    keys: Sequence[Key], target: Target, order: Callable[[Spec, Schedule], object]
+) -> dict[Key, SharedKernel]:
+    """One kernel for those of `keys` that differ in sizes alone, and of which `order` is equal. It
+    has the schedule of the first."""
     groups: defaultdict[tuple[Spec, object], list[tuple[Key, tuple[Size, ...]]]]
     groups = defaultdict(list)
-    for key in candidates[max(own, 0) :]:
-        if all((dim.lowest() or 0) >= 1 for dim in dims_of(key[0])):
-            skeleton, sizes = _skeleton(*key, target)
-            groups[skeleton, _order(key[1])].append((key, sizes))
+    for key in keys:
+        if all(dim.lowest() is not None for dim in dims_of(key[0])):
+            opened = _skeleton(*key, target)
+            if opened is not None:
+                with assuming(None):  # what is alike by the sizes of now need not stay so
+                    alike = order(*key)
+                groups[opened[0], alike].append((key, opened[1]))
     shared: dict[Key, SharedKernel] = {}
     for (skeleton, _), members in groups.items():
         if len(members) >= FEWEST_CALLERS:
             with assuming(None):  # equal for all sizes, not for those there are now
                 spec, columns = _with_common_sizes(skeleton, [sizes for _, sizes in members])
             shared |= {
-                key: SharedKernel(spec, members[0][0][1], tuple(sizes[i] for i in columns))
+                key: SharedKernel(
+                    spec, members[0][0][1], tuple(sizes[i] + shift for i, shift in columns)
+                )
                 for key, sizes in members
             }
     return shared
@@ -145,14 +175,38 @@ class CallSizes:
 
 _FAMILIES = (LoopSpec, ReduceSpec, RunningSpec, GemmSpec, PackSpec, ConvSpec, PoolSpec)
 """Kernels that read most of their sizes at run time."""
+_WINOGRAD = (WinogradInput, WinogradOutput, WinogradScales)
 
 
-def _order(schedule: Schedule) -> object:
+def _can_share(spec: Spec) -> bool:
+    """Whether kernels of its kind may share one. Strassen's and Winograd's lay out what they hand
+    to one another by whether sizes are known, and stay what they are."""
+    if isinstance(spec, StrassenSpec):
+        return not isinstance(spec.m, int)
+    if isinstance(spec, _WINOGRAD):
+        tiling = spec.source.tiling if isinstance(spec, WinogradScales) else spec.tiling
+        return not (isinstance(tiling.down, int) and isinstance(tiling.batch, int))
+    return isinstance(spec, _FAMILIES)
+
+
+def _order(spec: Spec, schedule: Schedule) -> object:
     """What has to be the same in all that share a kernel, which has the schedule of the one with
     the most work: in which order weights lie."""
     if not isinstance(schedule, ConvSchedule):
         return schedule
     return schedule.blocks, schedule.spare, schedule.pass_blocks
+
+
+def _alike(spec: Spec, schedule: Schedule) -> object:
+    """What has to be the same for a shared kernel to be as fast as one of its own: the tile, and
+    whether rows of an image are one. Of Strassen's all of the schedule, which says how large the
+    room for sums is."""
+    if isinstance(spec, StrassenSpec):
+        return schedule, spec.image is None or written_in_line(spec.image, spec.epilogue)
+    if isinstance(spec, ConvSpec) and isinstance(schedule, ConvSchedule):
+        lies = [(flattened(spec, phase), written_densely(spec, phase)) for phase in spec.phases()]
+        return schedule, tuple(lies)
+    return schedule
 
 
 def _work(spec: Any) -> int:
@@ -161,8 +215,15 @@ def _work(spec: Any) -> int:
         return int(spec.product.packed_elements)
     if isinstance(spec, GemmSpec):
         spec = spec.convolution()
+    if isinstance(spec, StrassenSpec):
+        return int(spec.full_product.convolution().flops)
     if isinstance(spec, ConvSpec):
         return int(spec.flops)
+    if isinstance(spec, WinogradScales):
+        spec = spec.source
+    if isinstance(spec, WinogradInput | WinogradOutput):
+        channels = spec.channels if isinstance(spec, WinogradInput) else spec.filters
+        return int(spec.tiling.elements(channels))
     if isinstance(spec, PoolSpec):
         outputs: int = math.prod((spec.batch, spec.channels, *spec.output))  # type: ignore[arg-type]
         return outputs * math.prod(spec.kernel)
@@ -171,19 +232,73 @@ def _work(spec: Any) -> int:
     return int(spec.bytes) * (1 + spec.operations)
 
 
-def _skeleton(spec: Any, schedule: Schedule, target: Target) -> tuple[Spec, tuple[Size, ...]]:
+def _skeleton(
+    spec: Any, schedule: Schedule, target: Target
+) -> tuple[Spec, tuple[Size, ...]] | None:
     """The spec with the size "d0", "d1", ... for each of its sizes that kernels can read at run
-    time, and these sizes. Zeros, ones and negative strides stay: they decide what kernels do."""
+    time, and these sizes. Zeros, ones and negative strides stay: they decide what kernels do. None
+    where nothing is read."""
     sizes: list[Size] = []
-    opened = _opened(normalized(spec) if isinstance(spec, LoopSpec) else spec, False, sizes)
+    blocks = _opened_blocks(spec, schedule, sizes)
+    if not blocks and isinstance(spec, (StrassenSpec, *_WINOGRAD)):
+        return None
+    closed = _with_channels(spec, dict.fromkeys(blocks, 0)) if blocks else spec
+    if isinstance(closed, LoopSpec):
+        with assuming(None):  # as its emitter does: no size is asked for
+            closed = normalized(closed)
+    opened = _opened(closed, False, sizes)
     has_spare = isinstance(schedule, ConvSchedule) and schedule.spare > 0
     if isinstance(opened, GemmSpec) and has_spare and isinstance(spec.n, int):
         opened = dataclasses.replace(opened, n=spec.n)  # whose last lanes are not computed
     typical = assumed_sizes()
     assumed = {f"d{i}": evaluated(size, typical) for i, size in enumerate(sizes)}
     with assuming(Assumptions(assumed)):
-        resolved = with_known_sizes(opened, target)
-    return resolved, tuple(sizes)
+        resolved = opened if blocks else with_known_sizes(opened, target)
+    return _with_channels(resolved, blocks) if blocks else resolved, tuple(sizes)
+
+
+def _opened_blocks(spec: Any, schedule: Schedule, sizes: list[Size]) -> dict[str, Size]:
+    """Numbers of channels, by the field's name, that are multiples of what the kernel takes at a
+    time, as so many of a size that is read; these are appended to `sizes`. Nothing where one is no
+    such multiple."""
+    steps: dict[str, int] = {}
+    if isinstance(spec, ConvSpec) and isinstance(schedule, ConvSchedule):
+        is_plain = spec.groups == 1 and spec.step == 1 and not spec.paired
+        if is_plain and not (schedule.pass_blocks or schedule.spare):
+            steps = {"channels": LANES, "filters": LANES * schedule.blocks}
+    elif isinstance(spec, StrassenSpec) and isinstance(schedule, ConvSchedule):
+        if not schedule.spare:
+            steps = {"k": 2 * LANES, "n": 2 * LANES * schedule.blocks}
+    elif isinstance(spec, WinogradScales | WinogradInput | WinogradOutput):
+        source = spec.source if not isinstance(spec, WinogradInput) else spec
+        if source is not None and source.groups == 1:
+            steps = {"channels": LANES, "filters": LANES}
+    numbers = {name: _channels(spec, name) for name in steps}
+    stated = {name: n for name, n in numbers.items() if n is not None}
+    if not all(isinstance(n, int) and n and n % steps[name] == 0 for name, n in stated.items()):
+        return {}
+    opened: dict[str, Size] = {}
+    for name, n in stated.items():
+        sizes.append(n // steps[name])
+        opened[name] = steps[name] * entry(len(sizes) - 1)
+    return opened
+
+
+def _channels(spec: Any, name: str) -> Size | None:
+    """The number of channels, or of filters, that a spec or the transform before it has."""
+    if hasattr(spec, name):
+        return getattr(spec, name)  # type: ignore[no-any-return]
+    source = getattr(spec, "source", None)
+    return None if source is None else getattr(source, name, None)
+
+
+def _with_channels(spec: Any, channels: Mapping[str, Size]) -> Any:
+    """A spec, and the transform before it, with other numbers of channels."""
+    fields = {f.name for f in dataclasses.fields(spec)}
+    changed: dict[str, Any] = {name: n for name, n in channels.items() if name in fields}
+    if isinstance(spec, WinogradOutput | WinogradScales) and spec.source is not None:
+        changed["source"] = _with_channels(spec.source, channels)
+    return dataclasses.replace(spec, **changed)
 
 
 def _opened(data: Any, is_size: bool, sizes: list[Size]) -> Any:
@@ -264,11 +379,13 @@ def _mentions_dim(hint: Any) -> bool:
 
 def _with_common_sizes(
     skeleton: Any, members: Sequence[tuple[Size, ...]]
-) -> tuple[Spec, tuple[int, ...]]:
+) -> tuple[Spec, tuple[tuple[int, int], ...]]:
     """The spec that serves all `members`, sizes of a skeleton each, and which of those sizes it
-    reads. What is the same number in all is one; what is always the same as another size, or a
-    multiple of one, or the product of two, is that: kernels look at whether strides fit."""
-    read: list[int] = []
+    reads, each with how many more are written there: what is read is taken to be 1 at least, and
+    a size may be none. What is the same number in all is one; what is always the same as another
+    size, or a multiple of one, or the product of two, is that: kernels look at whether strides
+    fit."""
+    read: list[tuple[int, int]] = []
     sizes: dict[str, Size] = {}
     expressions: dict[tuple[Size, ...], Size] = {}
     for i, column in enumerate(zip(*members)):
@@ -276,13 +393,20 @@ def _with_common_sizes(
             sizes[f"d{i}"] = column[0]
             continue
         if column not in expressions:
-            product = _product(column, expressions)
-            if product is None:
-                product = entry(len(read))
-                read.append(i)
-            expressions[column] = product
+            expression = _product(column, expressions)
+            if expression is None:
+                shift = max(0, 1 - min(map(_lowest, column)))
+                expression = entry(len(read)) - shift
+                read.append((i, shift))
+            expressions[column] = expression
         sizes[f"d{i}"] = expressions[column]
-    return with_replaced_sizes(skeleton, sizes), tuple(read)
+    return with_replaced_sizes(skeleton, lambda size: substitute_dims(size, sizes)), tuple(read)
+
+
+def _lowest(size: Size) -> int:
+    lowest = size if isinstance(size, int) else size.lowest()
+    assert lowest is not None, "others are not shared"
+    return lowest
 
 
 def _product(column: Sequence[Size], expressions: Mapping[tuple[Size, ...], Size]) -> Size | None:
@@ -299,6 +423,15 @@ def _product(column: Sequence[Size], expressions: Mapping[tuple[Size, ...], Size
 
 
 def _quotients(column: Sequence[Size], divisor: Sequence[Size]) -> tuple[Size, ...] | None:
-    quotients = tuple(n // m for n, m in zip(column, divisor, strict=True))
+    quotients = tuple(_quotient(n, m) for n, m in zip(column, divisor, strict=True))
     is_exact = all(same(q * m, n) for q, n, m in zip(quotients, column, divisor, strict=True))
     return quotients if is_exact else None
+
+
+def _quotient(size: Size, divisor: Size) -> Size:
+    """size // divisor; a number where the one is so many times the other, term by term."""
+    if isinstance(size, Dim) and isinstance(divisor, Dim):
+        ratio = size.terms[0][1] // divisor.terms[0][1]
+        if same(divisor * ratio, size):
+            return ratio
+    return size // divisor

@@ -14,6 +14,7 @@ from verax.base.memory import give_back
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.memory import align
 from verax.compiler.place.weights import PackedConstant, Weights
+from verax.runtime.block_files import block_file
 from verax.runtime.program_binary import OWN_WEIGHTS, block_starts
 from verax.runtime.weight_blocks import TAIL, WEIGHTS, WeightBlock, free_pages_with, room_for
 
@@ -65,19 +66,26 @@ def pack_weights(
                 blocks[constant.buffer.slot] = cached
         del constant
     missing.sort(key=lambda pair: pair[0].buffer.nbytes)
-    rooms = room_for([_room(constant) for constant, _ in missing])
+    files = [block_file(_room(constant)) for constant, _ in missing]
+    in_memory = [_room(c) for (c, _), file in zip(missing, files, strict=True) if file is None]
+    rooms = room_for(in_memory)
     largest = missing[-1][0].buffer.nbytes if missing else 0
     while missing:
-        (constant, key), room = missing.pop(), rooms.pop()
+        (constant, key), file = missing.pop(), files.pop()
+        room = rooms.pop() if file is None else file.room
         nbytes = constant.buffer.nbytes
         if nbytes < largest / 2 and largest > SMALL_WEIGHTS:
             give_back()
             largest = nbytes
         constant.write(room[:nbytes])
-        block = WeightBlock(room)
-        free_pages_with(block)
+        if file is None:
+            block = WeightBlock(room)
+            free_pages_with(block)
+        else:
+            del room
+            block = WeightBlock(*file.sealed(), file)
         blocks[constant.buffer.slot] = WEIGHTS.add(block, key)
-        del constant, room, block
+        del constant, block, file
     return own, tuple(blocks[slot] for slot in sorted(blocks))
 
 

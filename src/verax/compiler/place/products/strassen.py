@@ -109,7 +109,8 @@ def multiply(
 
     def pack_signs(room: np.ndarray) -> None:
         signs = room.view(np.int8).reshape(matrix().shape)
-        np.subtract(matrix() > 0, matrix() < 0, out=signs, dtype=np.int8)
+        above, below = (side.view(np.int8) for side in (matrix() > 0, matrix() < 0))
+        np.subtract(above, below, out=signs)
 
     sums = lowering.values.scratch(4 * spec.sum_elements)
     rows = lowering.values.scratch(4 * 2 * spec.upper)
@@ -122,7 +123,7 @@ def multiply(
     )
     columns = lowering.weights.packed(right_scales(matrix()))
     marked = lowering.weights.packed_later(
-        weights, ("signs", transposed), spec.k * spec.n, pack_into=pack_signs
+        weights, ("signs", transposed), weights.size, pack_into=pack_signs
     )
     room = lowering.values.scratch(4 * room_elements(spec, schedule))
     for piece in pieces:
