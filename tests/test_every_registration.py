@@ -43,7 +43,7 @@ CHILDREN = "onnx_runtime openvino tvm litert tensorflow_file torch_file"
 """Modules of `runners` whose `answer` runs in a child process."""
 COMMANDS = (
     "inspect convert compile run check bisect gate bench tune hunt evaluate ops passes formats "
-    "runners skill cache doctor report generate"
+    "runners skill cache doctor report generate history"
 )
 
 

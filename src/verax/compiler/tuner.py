@@ -59,8 +59,6 @@ LEAST_SHARE = 0.004
 class DistrustedError(VeraxError):
     """What measures gave other bits: nothing that it chose is kept."""
 
-    exit_code = 1
-
 
 class Measuring(Protocol):
     """A network on the device that runs it. target, host: what is measured there holds for;

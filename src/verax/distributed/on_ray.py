@@ -27,6 +27,7 @@ import numpy as np
 from verax.base.cores import available_cores
 from verax.base.errors import UsageError
 from verax.base.optional import late
+from verax.base.reading import open_bytes
 from verax.distributed.contents import Reference
 from verax.distributed.device import ExclusiveDevice
 from verax.distributed.messages import digests_in
@@ -72,13 +73,8 @@ class RayPool(WorkerPool):
         for file in reference.files:
             self._uses[file.digest] += 1
             if file.digest not in self._stored:
-                size = Path(file.path).stat().st_size if content is None else len(content)
-                array = (
-                    np.memmap(file.path, np.uint8, "r")
-                    if content is None and size
-                    else np.frombuffer(content or b"", np.uint8)
-                )
-                self._stored[file.digest] = ray.put(array)
+                data = open_bytes(file.path) if content is None else content
+                self._stored[file.digest] = ray.put(np.frombuffer(data, np.uint8))
 
     def forget(self, reference: Reference) -> None:
         """Let Ray drop contents, once it was called as often as they were put."""

@@ -25,8 +25,6 @@ class WorkerLateError(VeraxError):
 class RemoteError(VeraxError):
     """A function or a method raised, in a worker, what is no `VeraxError`. trace: its traceback."""
 
-    exit_code = 1
-
     def __init__(self, cause: str, *, trace: str = "", **context: str) -> None:
         super().__init__(cause, **context)
         self.trace = trace

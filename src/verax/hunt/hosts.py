@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from verax.base.errors import VeraxError
-from verax.base.files import scratch_folder
+from verax.base.files import atomic_write, scratch_folder
 from verax.distributed import Reference, TaskOutcome, WorkerPool, fetch
 from verax.hunt.host_session import JUDGING_SHARE, HostSession, Progress
 from verax.hunt.judging import HuntTask
@@ -107,7 +107,8 @@ class HuntOnHosts:
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.suffix in TEXTS:
                 content = content.replace(there.encode(), os.fsencode(root))
-            target.write_bytes(content)
+            with atomic_write(target, durable=False) as stream:
+                stream.write(content)
         folder = str(root / _inside(finding.folder)) if finding.folder else ""
         self.store.begin_finding(dataclasses.replace(finding, folder=folder, count=0))
 

@@ -29,6 +29,7 @@ from verax.compiler.tune.history_files import (
 
 ACTIONS = ("list", "filter", "merge", "best", "compare")
 SCHEMA = "verax.history/1"
+DAY = len("2026-01-31")
 
 
 def perform(
@@ -107,22 +108,23 @@ def _write(out: Path | None, lines: Sequence[Line]) -> None:
 
 
 def _machine_table(summaries: Sequence[MachineSummary]) -> Table:
-    table = Table(title="machines", title_justify="left")
-    for title in ("machine", "device", "target", "processor"):
-        table.add_column(title, overflow="fold")
+    """At most 80 columns wide, as far as names allow: those lie one above the other."""
+    table = Table(title="machines", title_justify="left", show_lines=True)
+    table.add_column("machine, device, target, processor", overflow="fold", min_width=20)
     for title in ("threads", "kernels", "gain", "measured", "faults", "last"):
         table.add_column(title, justify="right", no_wrap=True)
     for one in summaries:
         names = (one.machine, one.device, one.host.target.partition(" ")[0], one.host.processor)
-        numbers = (one.kernels, f"{one.gain:.3f}", one.measured, one.faults, one.last)
-        table.add_row(*map(Text, names), *map(str, (one.host.threads, *numbers)))
+        numbers = (one.kernels, f"{one.gain:.3f}", one.measured, one.faults, one.last[:DAY])
+        name = Text("\n".join(filter(None, names)))
+        table.add_row(name, *map(str, (one.host.threads, *numbers)))
     return table
 
 
 def _kernel_table(lines: Sequence[Line]) -> Table:
     table = Table(title="kernels, and what is taken", title_justify="left")
     for title in ("kernel", "machine", "network"):
-        table.add_column(title, overflow="fold")
+        table.add_column(title, overflow="fold", min_width=16 if title == "kernel" else 7)
     table.add_column("gain", justify="right", no_wrap=True)
     table.add_column("schedule", overflow="fold")
     for line in lines:
