@@ -127,3 +127,15 @@ def test_behind_a_start_of_the_system_new_files_are_hashed_again(
     assert answer(tmp_path, 36) == first
     assert BOOT not in json.loads(record.read_text().split("\n", 2)[2])
     assert len(cache._intact(record.stem)) == 2
+
+
+@LINUX
+def test_a_file_that_cannot_be_written_leaves_its_block_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, content: memoryview, at: int) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(block_files.os, "pwrite", full)
+    assert answer(tmp_path, 37) == in_memory(37)
+    assert not list(tmp_path.glob(f"*{BLOCK}")) or answer(tmp_path, 37) == in_memory(37)

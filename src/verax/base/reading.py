@@ -65,7 +65,7 @@ def private_bytes(
     what: the file's part in the model, for errors; told: see `_opened`, whose errors this raises.
     """
     with _opened(path, description, **options) as (descriptor, size):
-        memory = _own_pages(size)
+        memory = own_pages(size)
         identity = identity_of(os.fstat(descriptor))
         _fill(memory, descriptor, size)
     _record(path, memory, identity)
@@ -110,7 +110,7 @@ def in_own_pages(content: bytes) -> bytes | memoryview:
     back as soon as nobody reads them: of freed memory below 32 MiB the C library keeps much."""
     if len(content) < LARGE:
         return content
-    memory = _own_pages(len(content))
+    memory = own_pages(len(content))
     memory[:] = content
     return memory.toreadonly()
 
@@ -138,7 +138,7 @@ class ForwardReader:
 
     def apart(self, count: int) -> memoryview:
         """The same, read-only, in pages that the system has back when nobody reads them."""
-        memory = _own_pages(count)
+        memory = own_pages(count)
         ahead = self._window[self._used : self._used + count]
         memory[: len(ahead)] = ahead
         self._used += len(ahead)
@@ -264,7 +264,7 @@ def _opened(
         raise error(cause, place=location, next_step=next_step) from caught
 
 
-def _own_pages(size: int) -> memoryview:
+def own_pages(size: int) -> memoryview:
     """Zeroed private memory of its own, by huge pages if it is large and the system has them."""
     if not size:
         return memoryview(b"")
