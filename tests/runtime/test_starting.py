@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import verax
 from verax.base import processor
@@ -53,7 +54,10 @@ def test_code_for_the_host_uses_what_its_target_says_and_nothing_else() -> None:
     assert set(host.features.split(",")) <= allowed
 
 
-def test_what_the_processor_lacks_is_no_target(tmp_path: Path) -> None:
+def test_what_the_processor_lacks_is_no_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(processor.VARIABLE, raising=False)
     flags = {
         "avx2": "fpu avx avx2 fma f16c bmi1 bmi2 abm popcnt movbe sse4_2 cx16",
         "none": "fpu avx f16c popcnt sse4_2 cx16",
