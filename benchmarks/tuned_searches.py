@@ -15,7 +15,7 @@ import argparse
 import random
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -65,10 +65,7 @@ def record(history: History, name: str, folder: Path, kernels: int, threads: int
         racer = BenchRacer(bench, rule, lambda: False)
         searched = search_on(spec, network.target, racer)
         chosen = pool(spec, network.target, [t.schedule for t in searched.trials])
-        for at in range(0, len(chosen), TOGETHER):
-            batch = chosen[at : at + TOGETHER]
-            bench.prepare(batch)
-            trials = [_timed(bench, rule, schedule, expected) for schedule in batch]
+        for trials in _timed_together(bench, rule, expected, chosen):
             history.append(measured_lines(spec, network.host, origin, trials))
         bench.close()
         print(f"{name}: {len(chosen)} of {spec}", flush=True)
@@ -91,17 +88,22 @@ def time_again(history: History, name: str, folder: Path, threads: int) -> None:
         origin = LineOrigin.now("", network.machine, name, str(spec))
         bench = KernelBench(kernel.workload, network.target, network.host)
         expected = bench.result(rule)
-        for at in range(0, len(entries), TOGETHER):
-            decoded_ones = (
-                decoded(spec, network.target, (kind, dict(fields)))
-                for kind, fields in entries[at : at + TOGETHER]
-            )
-            batch = [schedule for schedule in decoded_ones if schedule is not None]
-            bench.prepare(batch)
-            trials = [_timed(bench, rule, schedule, expected) for schedule in batch]
+        known = (decoded(spec, network.target, (kind, dict(fields))) for kind, fields in entries)
+        chosen = [schedule for schedule in known if schedule is not None]
+        for trials in _timed_together(bench, rule, expected, chosen):
             history.append(measured_lines(spec, network.host, origin, trials))
         bench.close()
         print(f"{name}: {len(entries)} again of {spec}", flush=True)
+
+
+def _timed_together(
+    bench: KernelBench, rule: Schedule, expected: bytes, chosen: Sequence[Schedule]
+) -> Iterator[list[Trial]]:
+    """Trials of a few schedules at a time, which are made at once."""
+    for at in range(0, len(chosen), TOGETHER):
+        batch = chosen[at : at + TOGETHER]
+        bench.prepare(batch)
+        yield [_timed(bench, rule, schedule, expected) for schedule in batch]
 
 
 def _timed(bench: KernelBench, rule: Schedule, schedule: Schedule, expected: bytes) -> Trial:

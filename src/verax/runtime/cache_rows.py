@@ -9,13 +9,10 @@ in place (`runtime.gpu.cache_rows`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-
-from verax.runtime.open_sizes import SizedProgram
-from verax.runtime.program import Program
 
 SMALLEST_ROOM = 64
 
@@ -91,30 +88,3 @@ def rows_of(arrays: Mapping[str, np.ndarray]) -> CacheRows:
     length = next((a.shape[2] for a in arrays.values()), 0)
     empty = CacheRows({v: a[:, :, :0] for v, a in arrays.items()})
     return empty.appended(arrays) if length else empty
-
-
-def run_on_host_rows(
-    program: Program,
-    sized: SizedProgram,
-    inputs: Mapping[str, np.ndarray],
-    caches: CacheRows,
-    in_place: Mapping[str, str],
-) -> tuple[list[np.ndarray], CacheRows]:
-    """As `stateful_runs.run_on_rows`, of a program for the processor."""
-    unread = np.zeros(1, np.uint8)
-    values = {**inputs, **caches.buffers}
-    arrays = [values.get(s.name, unread) for s in program.binary.inputs]
-    context = program.acquire()
-    try:
-        context.use(sized)
-        return context.run_in_place(arrays, reused_by(program, caches, in_place)), caches
-    finally:
-        program.release(context)
-
-
-def reused_by(
-    program: Program, caches: CacheRows, in_place: Mapping[str, str]
-) -> Sequence[Any | None]:
-    """For each output the buffer that it is made in, None where a new array is needed."""
-    names = (in_place.get(s.name) for s in program.binary.outputs)
-    return [None if v is None else caches.buffers[v] for v in names]

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from verax.base.lazy import deferred
-from verax.runtime.cache_rows import CacheRows, run_on_host_rows
+from verax.runtime.cache_rows import CacheRows
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.state_buffers import RunsWithState, StateBuffers
 
 if TYPE_CHECKING:
-    from verax.runtime.gpu.cache_rows import run_on_device_rows
+    from verax.runtime.gpu.cache_rows import on_device
     from verax.runtime.gpu.state import resident_state_of
 else:
-    run_on_device_rows = deferred("verax.runtime.gpu.cache_rows:run_on_device_rows")
+    on_device = deferred("verax.runtime.gpu.cache_rows:on_device")
     resident_state_of = deferred("verax.runtime.gpu.state:resident_state_of")
 
 
@@ -47,6 +47,18 @@ def run_on_rows(
     in_place: by output, the cache in which its rows lie. Raises `InputError` as `Program.run` does;
     the rows that there were stay.
     """
-    if program.uses_host_memory:
-        return run_on_host_rows(program, sized, inputs, caches, in_place)
-    return run_on_device_rows(program, sized, inputs, caches, in_place)  # type: ignore[arg-type]
+    is_on_host = program.uses_host_memory
+    if not is_on_host:
+        caches = on_device(caches, program.device)  # type: ignore[attr-defined]
+    unread = np.zeros(1, np.uint8)
+    values: dict[str, Any] = {**inputs, **caches.buffers}
+    arrays = [values.get(s.name, unread) for s in program.binary.inputs]
+    caches_written = (in_place.get(s.name) for s in program.binary.outputs)
+    reused = [None if v is None else caches.buffers[v] for v in caches_written]
+    context: Any = program.acquire()
+    try:
+        context.use(sized)
+        run = context.run_in_place if is_on_host else context.run_resident
+        return run(arrays, reused), caches
+    finally:
+        program.release(context)

@@ -6,18 +6,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from verax.runtime.cache_rows import CacheRows, reused_by
+from verax.runtime.cache_rows import CacheRows
 from verax.runtime.gpu.arrays import DeviceArray
-from verax.runtime.gpu.context import GpuContext
 from verax.runtime.gpu.device import Device
-from verax.runtime.open_sizes import SizedProgram
-
-if TYPE_CHECKING:
-    from verax.runtime.gpu.program import GpuProgram
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,24 +89,3 @@ def on_device(caches: CacheRows, device: Device) -> DeviceCacheRows:
     for name, rows in caches.views().items():
         there._write(there.buffers[name], np.asarray(rows))
     return DeviceCacheRows(there.buffers, caches.length)
-
-
-def run_on_device_rows(
-    program: GpuProgram,
-    sized: SizedProgram,
-    inputs: Mapping[str, np.ndarray],
-    caches: CacheRows,
-    in_place: Mapping[str, str],
-) -> tuple[list[np.ndarray], CacheRows]:
-    """As `stateful_runs.run_on_rows`; the caches that it gives lie on the program's device."""
-    caches = on_device(caches, program.device)
-    unread = np.zeros(1, np.uint8)
-    values: dict[str, Any] = {**inputs, **caches.buffers}
-    arrays = [values.get(s.name, unread) for s in program.binary.inputs]
-    context = program.acquire()
-    try:
-        context.use(sized)
-        assert isinstance(context, GpuContext), "a native program has code"
-        return context.run_resident(arrays, reused_by(program, caches, in_place)), caches
-    finally:
-        program.release(context)

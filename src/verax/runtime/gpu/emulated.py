@@ -20,7 +20,7 @@ from verax.runtime.engine import load_object
 from verax.runtime.execution_context import aligned_zeros
 from verax.runtime.gpu.code import GpuCode
 from verax.runtime.gpu.device import LaunchSequence
-from verax.runtime.gpu.fences import Fenced, contains
+from verax.runtime.gpu.fences import Fenced
 from verax.runtime.gpu.launches import launches
 
 VARIABLE = "VERAX_GPU_ORDER"
@@ -112,7 +112,8 @@ class EmulatedDevice:
     def owns(self, address: int, nbytes: int) -> bool:
         """Whether it is memory that this device allocated: no other lies on it."""
         return any(
-            contains(memory, start, address, nbytes) for start, memory in list(self._memory.items())
+            start <= address and address + nbytes <= start + memory.nbytes
+            for start, memory in list(self._memory.items())
         )
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 
-import numpy as np
-
 PAGE = mmap.PAGESIZE
 ALIGNMENT = 16
 """Of arrays that end before a fence: that of the longest copy. So many bytes less one may lie
@@ -40,8 +38,3 @@ class Fenced:
             self._libc.mprotect(ctypes.c_void_p(page), PAGE, mmap.PROT_READ | mmap.PROT_WRITE)
         del self._first_byte
         self._map.close()
-
-
-def contains(memory: np.ndarray | Fenced, start: int, address: int, nbytes: int) -> bool:
-    """Whether `nbytes` at `address` lie in memory that begins at `start`."""
-    return start <= address and address + nbytes <= start + memory.nbytes

@@ -98,24 +98,7 @@ class ScoreSoftmax:
             score = f.load(self.score_at(self.row, last), lanes=0)
             return self._larger(score, top)
 
-        return self._if_then(n.less(lane, remainder), larger, top)
-
-    def _if_then(
-        self, condition: ir.Value, value: Callable[[], ir.Value], otherwise: ir.Value
-    ) -> ir.Value:
-        """What `value` writes and gives where a condition holds; elsewhere nothing is done."""
-        f = self.f
-        inside, after = f.block("inside"), f.block("after")
-        before = f.b.block
-        f.b.cbranch(condition, inside, after)
-        f.b.position_at_end(inside)
-        then, end = value(), f.b.block
-        f.b.branch(after)
-        f.b.position_at_end(after)
-        result = f.b.phi(otherwise.type)
-        result.add_incoming(otherwise, before)
-        result.add_incoming(then, end)
-        return result
+        return self.f.value_if(n.less(lane, remainder), larger, top)
 
     def _shift(self, top: ir.Value) -> ir.Value:
         if not self.spec.masked_to_zero:
@@ -182,7 +165,7 @@ class ScoreSoftmax:
             for vector, value in enumerate(trip.values):
                 at = n.add(n.add(begin, vector * LANES), self.lane)
                 exponential = lambda at=at: self._exponential(n.add(first, at), top)  # noqa: E731
-                e = self._if_then(n.less(at, size), exponential, zero)
+                e = self.f.value_if(n.less(at, size), exponential, zero)
                 new.append(f.b.fadd(value, e))
             trip.next(new)
         return list(trip.results)

@@ -111,17 +111,8 @@ class _StoredPanel:
 
     def _initial(self, inside: ir.Value, pointer: ir.Value) -> ir.Value:
         """What a sum starts from; 0 where there is none."""
-        f, zero = self.f, self.f.constant(0.0, lanes=0)
-        there, after, before = f.block("initial"), f.block("after"), f.b.block
-        f.b.cbranch(inside, there, after)
-        f.b.position_at_end(there)
-        value = f.load(pointer, lanes=0)
-        f.b.branch(after)
-        f.b.position_at_end(after)
-        result = f.b.phi(zero.type)
-        result.add_incoming(zero, before)
-        result.add_incoming(value, there)
-        return result
+        f = self.f
+        return f.value_if(inside, lambda: f.load(pointer, lanes=0), f.constant(0.0, lanes=0))
 
     # --- terms
 

@@ -199,6 +199,22 @@ class FunctionBuilder:
         with self.b.if_then(condition):
             yield
 
+    def value_if(
+        self, condition: ir.Value, value: Callable[[], ir.Value], otherwise: ir.Value
+    ) -> ir.Value:
+        """What `value` writes and gives where `condition` (i1) holds; elsewhere nothing is done,
+        and it is `otherwise`."""
+        inside, after, before = self.block("inside"), self.block("after"), self.b.block
+        self.b.cbranch(condition, inside, after)
+        self.b.position_at_end(inside)
+        then, end = value(), self.b.block
+        self.b.branch(after)
+        self.b.position_at_end(after)
+        result = self.b.phi(otherwise.type)
+        result.add_incoming(otherwise, before)
+        result.add_incoming(then, end)
+        return result
+
     # --- sizes, integers and addresses
 
     def size(self, dim: Dim) -> ir.Value:

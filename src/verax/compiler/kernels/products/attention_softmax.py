@@ -171,21 +171,10 @@ class ScoreRows:
 
     def _unless_behind(self, at: Index, element: Callable[[Index], ir.Value]) -> ir.Value:
         """Elements from `at` on; behind the keys that are read zeros, and nothing is done."""
-        f, zero = self.f, self._constant(0.0)
         if isinstance(self.keys, int | Dim):
             return element(at)
-        inside, after = f.block("inside"), f.block("behind")
-        is_inside, before = f.b.icmp_signed("<", f.i64(at), self.keys), f.b.block
-        f.b.cbranch(is_inside, inside, after)
-        f.b.position_at_end(inside)
-        value = element(at)
-        end = f.b.block
-        f.b.branch(after)
-        f.b.position_at_end(after)
-        result = f.b.phi(zero.type)
-        result.add_incoming(zero, before)
-        result.add_incoming(value, end)
-        return result
+        is_inside = self.f.b.icmp_signed("<", self.f.i64(at), self.keys)
+        return self.f.value_if(is_inside, lambda: element(at), self._constant(0.0))
 
     def _exp(self, x: ir.Value) -> ir.Value:
         """exp of what is not positive, or NaN: the short way where no result can be subnormal."""
