@@ -30,7 +30,7 @@ from verax.compiler.network_bench import (
     Worth,
     require_here,
 )
-from verax.compiler.tune.cost_model import cost_model
+from verax.compiler.tune.cost_model import LEAST_EXAMPLES, cost_model
 from verax.compiler.tune.history import ChosenSchedule, History, chosen_line
 from verax.compiler.tune.host import Host, LineOrigin
 from verax.compiler.tune.kernel_bench import KernelBench, Workload
@@ -141,6 +141,7 @@ class _Tuner:
         here = self.host, searching.device, network.machine
         self.earlier = earlier_trials(history.path, *here) if searching.resume else {}
         self.cost = cost_model(history.path, self.host) if searching.learns else None
+        self.measured = 0
         self.progress = searching.progress
 
     def run(self, bench: MakeBench) -> TuningRecord:
@@ -180,9 +181,11 @@ class _Tuner:
         """One kernel; what was measured is in the history as soon as a race has ended."""
         spec, trials = workload.spec, self.searching.trials
         earlier = self._earlier(spec)
+        self._learn()
         self.history.append([workload_line(spec, self.target, self.host, self._origin(spec))])
 
         def measured(trials: Sequence[Trial]) -> None:
+            self.measured += len(trials)
             self.history.append(measured_lines(spec, self.host, self._origin(spec), trials))
 
         racer = self.network.racer(workload, stop, bench)
@@ -200,6 +203,12 @@ class _Tuner:
             )
         finally:
             racer.close()
+
+    def _learn(self) -> None:
+        """Fit the model of cost anew where this run has measured half as much again."""
+        known = 0 if self.cost is None else self.cost.count
+        if self.searching.learns and self.measured > max(LEAST_EXAMPLES, known // 2):
+            self.cost, self.measured = cost_model(self.history.path, self.host), 0
 
     def _rank(self, spec: Spec, several: Sequence[Schedule]) -> Sequence[Schedule]:
         assert self.cost is not None

@@ -12,21 +12,24 @@ from verax.compiler.kernels.registry import Schedule, Spec, admits, schedules, s
 from verax.compiler.kernels.target import Target
 
 SEED = 4217
-SHARE = 0.6
-"""Of the respects in which a combination leaves the rule's schedule."""
+FAR, NEAR = 0.6, 0.3
+"""Of the respects in which a combination leaves the schedule that it begins with: the rule's, and
+another one."""
 MOST_DRAWN = 600
 
 
-def combinations(spec: Spec, target: Target) -> Iterator[Schedule]:
-    """Combinations of steps, each once, drawn by a seed of the kernel's own; the rule's schedule is
-    none. They are drawn when they are asked for, which takes milliseconds each."""
+def combinations(spec: Spec, target: Target, center: Schedule | None = None) -> Iterator[Schedule]:
+    """Combinations of steps away from `center` (by default the rule's schedule), each once, drawn
+    by a seed of the kernel's own; neither the rule's nor `center` is among them. They are drawn
+    when they are asked for, which takes milliseconds each."""
     rule = schedules(spec, target)[0]
+    begin, share = (rule, FAR) if center is None else (center, NEAR)
     rng = np.random.default_rng([SEED, int(digest(spec)[:8], 16)])
-    drawn = {rule}
+    drawn = {rule, begin}
     for _ in range(MOST_DRAWN):
-        schedule = rule
+        schedule = begin
         for stage in stages(spec, target):
-            if rng.random() < SHARE:
+            if rng.random() < share:
                 steps = [s for s in stage(schedule) if admits(spec, target, s)]
                 if steps:
                     schedule = steps[int(rng.integers(len(steps)))]

@@ -8,7 +8,7 @@ numbers. One that writes others is a fault of the compiler: it is told of, and n
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeAlias
 
@@ -21,8 +21,10 @@ from verax.compiler.tune.successive_halving import MARGIN, Duel
 
 AT_ONCE = 4
 """Candidates that are made and raced together."""
-COMBINED = 8
-"""Races of combinations of steps behind the last respect."""
+POOLED = 32
+"""Combinations of steps that a model ranks at a time, to race those that it likes most."""
+FUTILE = 40
+"""Races of combinations that nothing wins, behind which a kernel's search ends before its time."""
 Rank: TypeAlias = Callable[[Spec, Sequence[Schedule]], Sequence[Schedule]]
 """Candidates, those that are likely to be fast first."""
 
@@ -87,11 +89,8 @@ def search_on(
         state.stage(stage(state.best), following=[s for after in later for s in after(state.best)])
         if state.is_over:
             break
-    drawn = combinations(spec, target)
-    for _ in range(COMBINED):
-        if state.is_over or not respects:
-            break
-        state.stage(list(islice(drawn, AT_ONCE)), ranked=False)
+    if respects:
+        state.combine()
     return state.result()
 
 
@@ -141,6 +140,34 @@ class _Search:
             batch = new[at : at + min(AT_ONCE, self._left)]
             self._left -= len(batch)
             self._race(batch)
+
+    def combine(self) -> None:
+        """Race combinations of steps, in turns far from the rule's schedule and near the best, until
+        all are raced, or nothing has won for long."""
+        futile, far = 0, combinations(self._spec, self._target)
+        center, near = self.best, combinations(self._spec, self._target, self.best)
+        pools: tuple[list[Schedule], list[Schedule]] = [], []
+        while futile < FUTILE and not self.is_over:
+            if self.best != center:
+                center, near = self.best, combinations(self._spec, self._target, self.best)
+                pools[1].clear()
+            for pool, drawn in zip(pools, (far, near), strict=True):
+                self._fill(pool, drawn)
+                batch, pool[:] = pool[:AT_ONCE], pool[AT_ONCE:]
+                before = self.best
+                self.stage(batch, ranked=False, following=pool[:AT_ONCE])
+                futile = 0 if self.best != before else futile + 1
+            if not any(pools):
+                return
+
+    def _fill(self, pool: list[Schedule], drawn: Iterator[Schedule]) -> None:
+        """Have enough in a pool for its next race, those first that the model likes most."""
+        wanted = AT_ONCE if self._rank is None else POOLED
+        pool[:] = self._new(pool)
+        while len(pool) < wanted and (more := list(islice(drawn, wanted - len(pool)))):
+            pool += self._new(more)
+        if self._rank is not None:
+            pool[:] = self._rank(self._spec, pool)
 
     def _new(self, candidates: Iterable[Schedule]) -> list[Schedule]:
         """Those that the kernel admits and that were not raced yet."""
