@@ -70,7 +70,8 @@ class CompilationOptions:
     draws: sets of inputs to draw for that, where none are given. seed: of those. cache: keep
     program and certificate on disk, and take them from there if they were made before
     (`verax.compiler.artifacts.cache` says where and when). tuned: take the schedules that
-    `tune` found for exactly these kernels on this machine; False for none; a file is that history.
+    `tune` found for exactly these kernels on this machine, and behind them those that come with
+    Verax for its processors; False for none; a file is that history, which then stands alone.
     history: the file that they are in, by default the one beside the cached programs. They change
     no bit, and `exe.plan` says which there were.
     """
@@ -138,7 +139,11 @@ class CompilationOptions:
     )
     seed: int = same_option(CheckOptions, "seed")
     cache: bool = option(True, "Take a program that was compiled before from the disk.", COMPILING)
-    tuned: bool = option(True, "Take schedules that `verax tune` found on this machine.", COMPILING)
+    tuned: bool = option(
+        True,
+        "Take schedules that `verax tune` found on this machine, or that come with Verax.",
+        COMPILING,
+    )
     history: str | None = option(
         None,
         "Take the schedules that `verax tune --history FILE` found; by default those of "

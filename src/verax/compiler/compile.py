@@ -13,6 +13,7 @@ from verax.ir.graph import Graph
 from verax.records.recipe import Recipe
 
 if TYPE_CHECKING:
+    from verax.compiler.artifacts.shipped import ShippedSchedules
     from verax.compiler.tune.lookup import Tuned
 
 E = TypeVar("E", bound=Executable)
@@ -24,7 +25,7 @@ def compile(
     settings: Settings | None = None,
     recipe: Recipe | None = None,
     cache: ProgramCache | None = None,
-    tuned: Tuned | None = None,
+    tuned: Tuned | ShippedSchedules | None = None,
 ) -> Executable:
     """Compile `graph`. Static shapes are compiled at once, symbolic ones at the first run.
 
@@ -41,7 +42,7 @@ def compile_as(
     settings: Settings | None = None,
     recipe: Recipe | None = None,
     cache: ProgramCache | None = None,
-    tuned: Tuned | None = None,
+    tuned: Tuned | ShippedSchedules | None = None,
     origin: str = "",
 ) -> E:
     """The same with a class of `Executable` of the caller's own. origin: see `Specializer`."""

@@ -49,6 +49,7 @@ from verax.runtime.program_binary import ELEMENT_TYPES, ProgramBinary, PythonSte
 
 if TYPE_CHECKING:
     from verax.compiler.artifacts.notes import notes_of
+    from verax.compiler.artifacts.shipped import ShippedSchedules
     from verax.compiler.pipeline.levels import Change, classes_at, run_passes
     from verax.compiler.pipeline.recipe import follow, network_hash, recipe_of, require_same
     from verax.compiler.place.calls import ScheduleOf
@@ -80,7 +81,7 @@ class Specializer:
         settings: Settings,
         recipe: Recipe | None = None,
         cache: ProgramCache | None = None,
-        tuned: Tuned | None = None,
+        tuned: Tuned | ShippedSchedules | None = None,
         origin: str = "",
     ) -> None:
         """recipe: what every program must promise; its options take the place of the settings'.

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from verax.base.lazy import deferred
 from verax.base.settings import Settings
 from verax.compiler.artifacts.cache import default_cache
+from verax.compiler.artifacts.shipped import ShippedSchedules, shipped_contents, shipped_path
 from verax.compiler.kernels.target import Target
 
 if TYPE_CHECKING:
+    from verax.compiler.tune.history import Contents
     from verax.compiler.tune.lookup import Tuned, read_history
 else:  # few have a history
+    Contents = deferred("verax.compiler.tune.history:Contents")
     read_history = deferred("verax.compiler.tune.lookup:read_history")
     Tuned = deferred("verax.compiler.tune.lookup:Tuned")
 
@@ -27,15 +30,21 @@ def default_history() -> str | None:
     return None if cache is None else os.fspath(cache.folder / NAME)
 
 
-def tuned_schedules(request: bool | str | os.PathLike[str], settings: Settings) -> Tuned | None:
-    """The history that a user asks for by name; with True the usual one, if it says anything; with
-    False none. Raises `UsageError` for a named one that is not there or cannot be read."""
+def tuned_schedules(
+    request: bool | str | os.PathLike[str], settings: Settings
+) -> Tuned | ShippedSchedules | None:
+    """The history that a user asks for by name; with True the usual one, and what comes with Verax
+    behind it, if they say anything; with False none. Raises `UsageError` for a named one that is
+    not there or cannot be read."""
     if request is False:
         return None
-    history = default_history() if request is True else os.fspath(request)
-    if history is None or (request is True and not os.path.exists(history)):
-        return None
-    contents = read_history(history, named=request is not True)
-    if request is True and not contents.schedules:
-        return None
-    return Tuned(contents, Target.named(settings.target), settings.thread_count)
+    target, threads = Target.named(settings.target), settings.thread_count
+    if request is not True:
+        return Tuned(read_history(os.fspath(request), named=True), target, threads)
+    history, shipped = default_history(), shipped_path(target, threads)
+    if history is not None and os.path.exists(history):
+        contents = read_history(history, named=False)
+        if contents.schedules:
+            behind = Contents() if shipped is None else shipped_contents(shipped)
+            return Tuned(contents, target, threads, shipped=behind)
+    return None if shipped is None else ShippedSchedules(shipped, target, threads)

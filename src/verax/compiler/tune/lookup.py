@@ -40,13 +40,18 @@ def decoded(
     return decoded_schedule if admits(spec, target, decoded_schedule) else None
 
 
+NOTHING = Contents()
+
+
 class Tuned:
     """A history, asked for one target and number of threads of this machine, or for a `host`.
 
     What is compiled for a target that this machine does not run is for another machine: for the one
     that the history has for exactly that target, number of threads and version, if it has only one;
-    `elsewhere` is then its name. transfers: whether records of the same family are taken where
-    there is no exact one.
+    `elsewhere` is then its name. shipped: what comes with Verax; of it records for this target,
+    family of processors and number of threads are taken where there is no exact one, whatever
+    version and processor of the family they are of. transfers: whether other records of the same
+    family are taken, too.
     """
 
     def __init__(
@@ -56,6 +61,7 @@ class Tuned:
         threads: int,
         host: Host | None = None,
         transfers: bool = False,
+        shipped: Contents = NOTHING,
     ) -> None:
         self.target, self.host, self.elsewhere = target, host or Host.here(target, threads), ""
         if host is None and not target.runs_here():
@@ -69,6 +75,14 @@ class Tuned:
                 self._exact[entry.kernel] = entry
             elif unlike != ANOTHER:
                 self._family.setdefault(entry.kernel, []).append((unlike, entry))
+        self._shipped = {
+            entry.kernel: entry for entry in shipped.schedules if self._is_near(entry.host)
+        }
+
+    def _is_near(self, host: Host) -> bool:
+        """True if a record of `host` that comes with Verax may be taken."""
+        here = self.host
+        return (here.target, here.family, here.threads) == (host.target, host.family, host.threads)
 
     @staticmethod
     def on(contents: Contents, target: Target, host: Host) -> Tuned:
@@ -78,7 +92,7 @@ class Tuned:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of all schedules that may be taken for this host; "" when there are none."""
-        takeable = dict(self._exact)
+        takeable = {**self._shipped, **self._exact}
         if self.transfers:
             for kernel, entries in self._family.items():
                 takeable.setdefault(kernel, self._nearest(entries)[1])
@@ -92,6 +106,15 @@ class Tuned:
         """The schedule measured for exactly this kernel and host; None without a sound one."""
         entry = self._exact.get(digest(spec)) if self._exact else None
         return None if entry is None else decoded(spec, self.target, entry.schedule)
+
+    def shipped(self, spec: Spec) -> tuple[Schedule, ChosenSchedule] | None:
+        """What comes with Verax for a kernel without an exact record: the schedule and its record;
+        None without a sound one."""
+        entry = self._shipped.get(digest(spec)) if self._shipped else None
+        if entry is None or entry.kernel in self._exact:
+            return None
+        schedule = decoded(spec, self.target, entry.schedule)
+        return None if schedule is None else (schedule, entry)
 
     def transferred(self, spec: Spec) -> tuple[Schedule, ChosenSchedule] | None:
         """What is taken from a relative for a kernel without an exact record: the schedule and its
@@ -117,9 +140,10 @@ class Tuned:
         `spec` does not admit it."""
         return decoded(spec, self.target, (entry[0], dict(entry[1])))
 
-    def lookup(self) -> ScheduleLookup:
-        """A lookup for one network, which records the kernels that it is asked for."""
-        return ScheduleLookup(self)
+    def lookup(self, quiet: bool = False) -> ScheduleLookup:
+        """A lookup for one network, which records the kernels that it is asked for. quiet: its
+        summary is "" where none has a measured schedule."""
+        return ScheduleLookup(self, quiet)
 
     def family(self, spec: Spec) -> str:
         """How a record for this kernel differs from what is asked for; "" without one."""
@@ -151,10 +175,11 @@ NEARNESS = {ANOTHER_VERSION: 0, ANOTHER_PROCESSOR: 2}
 class ScheduleLookup:
     """Looks up schedules for one network and records each result."""
 
-    def __init__(self, tuned: Tuned) -> None:
-        self._tuned = tuned
+    def __init__(self, tuned: Tuned, quiet: bool = False) -> None:
+        self._tuned, self._is_quiet = tuned, quiet
         self._schedules: dict[Spec, Schedule | None] = {}
         self._transferred: dict[Spec, ChosenSchedule] = {}
+        self._shipped: dict[Spec, ChosenSchedule] = {}
 
     def __call__(self, spec: Spec) -> Schedule | None:
         """The schedule of a kernel; None: by rule."""
@@ -162,6 +187,9 @@ class ScheduleLookup:
             return None
         if spec not in self._schedules:
             schedule = self._tuned.schedule_for(spec)
+            coming = self._tuned.shipped(spec) if schedule is None else None
+            if coming is not None:
+                schedule, self._shipped[spec] = coming
             handed_on = self._tuned.transferred(spec) if schedule is None else None
             if handed_on is not None:
                 schedule, self._transferred[spec] = handed_on
@@ -172,9 +200,16 @@ class ScheduleLookup:
     def summary(self) -> str:
         """A message: how many kernels have a measured schedule, and why the others have none."""
         tuned = sum(schedule is not None for schedule in self._schedules.values())
-        exact = tuned - len(self._transferred)
+        if self._is_quiet and not tuned:
+            return ""
+        exact = tuned - len(self._transferred) - len(self._shipped)
         location = f"on {self._tuned.elsewhere}" if self._tuned.elsewhere else "here"
         texts = [f"{exact} of {len(self._schedules)} kernels tuned exactly {location}"]
+        if self._shipped:
+            measured_on = sorted(
+                {e.host.processor or "a processor" for e in self._shipped.values()}
+            )
+            texts.append(f"{len(self._shipped)} as shipped, measured on {', '.join(measured_on)}")
         sources: dict[str, int] = {}
         for spec, entry in self._transferred.items():
             name = entry.origin.machine or entry.host.processor

@@ -142,8 +142,8 @@ class _Search:
             self._race(batch)
 
     def combine(self) -> None:
-        """Race combinations of steps, in turns far from the rule's schedule and near the best, until
-        all are raced, or nothing has won for long."""
+        """Race combinations of steps, in turns far from the rule's schedule and near the best,
+        until all are raced, or nothing has won for long."""
         futile, far = 0, combinations(self._spec, self._target)
         center, near = self.best, combinations(self._spec, self._target, self.best)
         pools: tuple[list[Schedule], list[Schedule]] = [], []
