@@ -157,7 +157,8 @@ class _Search:
                 before = self.best
                 self.stage(batch, ranked=False, following=pool[:AT_ONCE])
                 futile = 0 if self.best != before else futile + 1
-            if not any(pools):
+                is_done = not batch if pool is pools[0] else is_done and not batch
+            if is_done:
                 return
 
     def _fill(self, pool: list[Schedule], drawn: Iterator[Schedule]) -> None:

@@ -39,6 +39,10 @@ IN_FLIGHT = 4
 """Registers with inputs and weights on their way, where weights are loaded as they are needed: with
 sums in these, too, AVX2 spilled, and took 1.4 times as long for 3x3, 1.5 times for 7x7."""
 
+IN_STEP = 8
+"""Sums that hide the latency of multiply-adds. Tiles of so many outputs are written out if that can
+be: loops over kernel positions load an input for each (7x7 takes 0.8 of the time, Zen 4)."""
+
 WIDEST = 8
 """Outputs in a row of a tile; wider ones were no faster."""
 
@@ -80,7 +84,9 @@ def most_outputs(spec: ConvSpec, target: Target) -> int:
     """Outputs of a tile whose sums fit the register file, beside its weights or those in flight."""
     taps = math.prod(spec.kernel)
     other_registers = taps * target.physical if _holds_weights(spec, target) else IN_FLIGHT
-    return max(1, min(14, (target.registers - 3 - other_registers) // target.physical))
+    most = max(1, min(14, (target.registers - 3 - other_registers) // target.physical))
+    unrolled = MOST_UNROLLED // taps
+    return min(most, unrolled) if unrolled >= IN_STEP else most
 
 
 def _outputs(spec: ConvSpec) -> Triple:
