@@ -39,6 +39,8 @@ from verax.distributed.opening import SETTINGS
 TASKS, WORKERS, HOSTS, CORES = 100, 6, 3, 2
 A_HOST, A_WORKER = 0.015, 0.06
 """Chances, behind each outcome, that a host vanishes, and that a worker is killed."""
+STARTS = 5
+"""Times that a host is started: on a machine with other work it may come up too late for Ray."""
 TIMEOUT = 8.0
 """Seconds that a task may take; hanging ones take longer."""
 KINDS = {"read": 30, "nap": 40, "raise": 10, "die once": 6, "die": 2, "hang": 1}
@@ -99,9 +101,16 @@ class Simulated:
         self.joined += 1
         name = f"host{self.joined}"
         variables = {FOLDER: str(self.folder / name)}
-        self.nodes[name] = self.cluster.add_node(
-            num_cpus=CORES, env_vars=variables, object_store_memory=MEMORY, node_name=name
-        )
+        for left in reversed(range(STARTS)):
+            try:
+                self.nodes[name] = self.cluster.add_node(
+                    num_cpus=CORES, env_vars=variables, object_store_memory=MEMORY, node_name=name
+                )
+                return
+            except Exception as error:  # Ray has no class for a host that came up too late
+                if not left:
+                    raise
+                print(f"{name} did not start: {error}", flush=True)
 
     def vanish(self, draw: random.Random) -> None:
         """Kill a host, and have another join in its place."""
