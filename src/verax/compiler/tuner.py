@@ -206,8 +206,8 @@ class _Tuner:
 
     def _learn(self) -> None:
         """Fit the model of cost anew where this run has measured half as much again."""
-        known = 0 if self.cost is None else self.cost.count
-        if self.searching.learns and self.measured > max(LEAST_EXAMPLES, known // 2):
+        examples = 0 if self.cost is None else self.cost.count
+        if self.searching.learns and self.measured > max(LEAST_EXAMPLES, examples // 2):
             self.cost, self.measured = cost_model(self.history.path, self.host), 0
 
     def _rank(self, spec: Spec, several: Sequence[Schedule]) -> Sequence[Schedule]:

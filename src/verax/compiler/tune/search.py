@@ -147,25 +147,25 @@ class _Search:
         futile, far = 0, combinations(self._spec, self._target)
         center, near = self.best, combinations(self._spec, self._target, self.best)
         pools: tuple[list[Schedule], list[Schedule]] = [], []
-        while futile < FUTILE and not self.is_over:
+        raced = 1
+        while raced and futile < FUTILE and not self.is_over:
             if self.best != center:
                 center, near = self.best, combinations(self._spec, self._target, self.best)
                 pools[1].clear()
+            raced = 0
             for pool, drawn in zip(pools, (far, near), strict=True):
                 self._fill(pool, drawn)
                 batch, pool[:] = pool[:AT_ONCE], pool[AT_ONCE:]
                 before = self.best
                 self.stage(batch, ranked=False, following=pool[:AT_ONCE])
+                raced += len(batch)
                 futile = 0 if self.best != before else futile + 1
-                is_done = not batch if pool is pools[0] else is_done and not batch
-            if is_done:
-                return
 
     def _fill(self, pool: list[Schedule], drawn: Iterator[Schedule]) -> None:
         """Have enough in a pool for its next race, those first that the model likes most."""
-        wanted = AT_ONCE if self._rank is None else POOLED
+        count = AT_ONCE if self._rank is None else POOLED
         pool[:] = self._new(pool)
-        while len(pool) < wanted and (more := list(islice(drawn, wanted - len(pool)))):
+        while len(pool) < count and (more := list(islice(drawn, count - len(pool)))):
             pool += self._new(more)
         if self._rank is not None:
             pool[:] = self._rank(self._spec, pool)

@@ -84,9 +84,9 @@ def most_outputs(spec: ConvSpec, target: Target) -> int:
     """Outputs of a tile whose sums fit the register file, beside its weights or those in flight."""
     taps = math.prod(spec.kernel)
     other_registers = taps * target.physical if _holds_weights(spec, target) else IN_FLIGHT
-    most = max(1, min(14, (target.registers - 3 - other_registers) // target.physical))
+    fitting = max(1, min(14, (target.registers - 3 - other_registers) // target.physical))
     unrolled = MOST_UNROLLED // taps
-    return min(most, unrolled) if unrolled >= IN_STEP else most
+    return min(fitting, unrolled) if unrolled >= IN_STEP else fitting
 
 
 def _outputs(spec: ConvSpec) -> Triple:
