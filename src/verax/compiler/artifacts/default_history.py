@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from verax.base.gpu.targets import card_of
 from verax.base.lazy import deferred
 from verax.base.settings import Settings
 from verax.compiler.artifacts.cache import default_cache
@@ -38,4 +39,5 @@ def tuned_schedules(request: bool | str | os.PathLike[str], settings: Settings) 
     contents = read_history(history, named=request is not True)
     if request is True and not contents.schedules:
         return None
-    return Tuned(contents, Target.named(settings.target), settings.thread_count)
+    card = card_of(settings.target) or 0
+    return Tuned(contents, Target.named(settings.target), settings.thread_count, card=card)

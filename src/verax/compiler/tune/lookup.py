@@ -46,7 +46,7 @@ class Tuned:
     What is compiled for a target that this machine does not run is for another machine: for the one
     that the history has for exactly that target, number of threads and version, if it has only one;
     `elsewhere` is then its name. transfers: whether records of the same family are taken where
-    there is no exact one.
+    there is no exact one. card: of a GPU's target, of those that NVIDIA's driver has.
     """
 
     def __init__(
@@ -56,9 +56,11 @@ class Tuned:
         threads: int,
         host: Host | None = None,
         transfers: bool = False,
+        card: int = 0,
     ) -> None:
-        self.target, self.host, self.elsewhere = target, host or Host.here(target, threads), ""
-        if host is None and not target.runs_here():
+        self.target, self.elsewhere = target, ""
+        self.host = host or Host.here(target, threads, card)
+        if host is None and not target.runs_here(card):
             self.host, self.elsewhere = _only_host(contents, self.host)
         self.transfers = transfers
         self._exact: dict[str, ChosenSchedule] = {}
