@@ -33,6 +33,7 @@ from verax.compiler.tune.plain import to_plain, workload_to_plain
 from verax.device_tuning import DeviceResult, builders, measuring, quarantine, tune_devices
 from verax.device_tuning.builders import CandidateBuilder, witness_of, written_here
 from verax.device_tuning.measuring import MeasuringDevice
+from verax.distributed import open_pool
 from verax.distributed.contents import FOLDER
 
 TRIALS = 5
@@ -197,6 +198,17 @@ def test_a_builder_makes_what_a_gpu_takes(workload: Workload, name: str) -> None
     builders_own = is_made(workload.spec, schedule, target)
     take_object(workload.spec, schedule, target, product)
     assert builders_own and is_made(workload.spec, schedule, target)
+
+
+def test_who_asks_builders_at_the_end_gets_nothing_and_no_traceback(workload: Workload) -> None:
+    """Kernels of GPUs take longer to make: some are under way when the time is up."""
+    target = Target.emulated_gpu()
+    first, second = candidates(workload.spec, target)[4:6]
+    with open_pool(1) as pool:
+        asked = builders.Builders(pool, 1)
+        under_way = asked.object(workload.spec, first, target.name)
+    assert under_way.result(60) is None
+    assert asked.object(workload.spec, second, target.name).result(60) is None
 
 
 def test_the_emulated_gpu_says_what_a_card_has_to_write(

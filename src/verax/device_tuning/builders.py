@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from verax.base.errors import VeraxError
+from verax.base.errors import UsageError, VeraxError
 from verax.compiler.kernels.canonical import digest
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.target import Target
@@ -117,12 +117,16 @@ class Builders:
         if not tries or not self.actors:
             future.set_result(None)
             return
-        with self._lock:
-            index = min(self._waiting, key=self._waiting.__getitem__)
-            if not self.actors[index].is_alive:
-                self.actors[index] = self._begun()
-            self._waiting[index] += 1
-            answer = self.actors[index].call(method, request)
+        try:
+            with self._lock:
+                index = min(self._waiting, key=self._waiting.__getitem__)
+                if not self.actors[index].is_alive:
+                    self.actors[index] = self._begun()
+                self._waiting[index] += 1
+                answer = self.actors[index].call(method, request)
+        except UsageError:  # the pool is closed: the tuning has ended, and nobody wants it
+            future.set_result(None)
+            return
 
         def answered(done: Future[Any]) -> None:
             with self._lock:

@@ -49,15 +49,15 @@ class DeviceBytes:
     def __len__(self) -> int:
         return self._end - self._start
 
-    def __getitem__(self, part: slice) -> DeviceBytes:
-        start, end, _ = part.indices(len(self))
+    def __getitem__(self, index: slice) -> DeviceBytes:
+        start, end, _ = index.indices(len(self))
         return DeviceBytes(self._array, self._start + start, self._start + end)
 
     @property
     def array(self) -> DeviceArray:
         """The same as an array, which keeps the memory."""
-        whole, address = self._array, self._array.address + self._start
-        return DeviceArray(whole.device, address, (len(self),), whole.dtype, owner=whole)
+        owner, address = self._array, self._array.address + self._start
+        return DeviceArray(owner.device, address, (len(self),), owner.dtype, owner=owner)
 
 
 class GpuKernelBench(KernelBench):

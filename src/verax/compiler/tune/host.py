@@ -67,12 +67,12 @@ class Host:
 def _card_facts(index: int) -> tuple[str, str, tuple[int, ...]]:
     """What `Host` says of a card: its processor, family and caches."""
     try:
-        found = cuda_card(index)
+        card = cuda_card(index)
     except VeraxError:
         return "", "", ()
-    memory = round(found.memory / GIB) * GIB
-    family = "NVIDIA {}.{}".format(*found.capability)
-    return found.name, family, (found.l2_cache, memory, found.multiprocessors)
+    memory = round(card.memory / GIB) * GIB
+    family = "NVIDIA {}.{}".format(*card.capability)
+    return card.name, family, (card.l2_cache, memory, card.multiprocessors)
 
 
 ANOTHER = "another machine"
