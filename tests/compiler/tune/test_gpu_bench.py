@@ -20,7 +20,14 @@ from verax.compiler.compile import compile as compile_graph
 from verax.compiler.kernels.canonical import digest
 from verax.compiler.kernels.gpu.contraction import PhaseTiles
 from verax.compiler.kernels.gpu.tiles import TileSchedule
-from verax.compiler.kernels.registry import Schedule, Spec, candidates, schedules, stages
+from verax.compiler.kernels.registry import (
+    Schedule,
+    Spec,
+    admits,
+    candidates,
+    schedules,
+    stages,
+)
 from verax.compiler.kernels.target import Target
 from verax.compiler.network_bench import NetworkBench
 from verax.compiler.place.binary.assembly import COMPILED_KERNELS
@@ -29,7 +36,7 @@ from verax.compiler.tune.gpu_bench import GpuKernelBench, bench_for
 from verax.compiler.tune.history import ChosenSchedule, History, chosen_line
 from verax.compiler.tune.host import ANOTHER, ANOTHER_PROCESSOR, Host
 from verax.compiler.tune.kernel_bench import KernelBench, Workload
-from verax.compiler.tune.lookup import Tuned, encoded, read_history
+from verax.compiler.tune.lookup import Tuned, decoded, encoded, read_history
 from verax.compiler.tune.racing import OTHER_BITS, BenchRacer, faults_of
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
@@ -79,6 +86,12 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
         REGISTRY["Conv"](pads=((0, 1), (2, 1)), strides=(1, 2)), (2, 21, 9, 11), (35, 21, 3, 2)
     ),
     "groups": lambda: graph_of(REGISTRY["Conv"](groups=2), (2, 32, 5, 7), (64, 16, 2, 3)),
+    "depthwise": lambda: graph_of(
+        REGISTRY["Conv"](groups=21, strides=(1, 2)), (2, 21, 9, 13), (21, 1, 3, 2)
+    ),
+    "groups that cut blocks": lambda: graph_of(
+        REGISTRY["Conv"](groups=3, pads=((1, 0), (0, 1))), (2, 15, 6, 7), (21, 5, 3, 2)
+    ),
     "product": lambda: graph_of(REGISTRY["MatMul"](), (3, 17, 42), (42, 52)),
     "product of inputs": lambda: graph_of(REGISTRY["MatMul"](), (3, 17, 42), (3, 42, 26), inputs=2),
     "attention": lambda: graph_of(
@@ -104,7 +117,10 @@ def test_no_schedule_of_a_gpu_changes_a_bit(name: str) -> None:
         bench = bench_for(workload, target, Host.here(target, 1))
         assert isinstance(bench, GpuKernelBench)
         others = candidates(workload.spec, target)
-        assert others[0] == workload.schedule
+        assert others[0] == workload.schedule and all(
+            admits(workload.spec, target, s) and decoded(workload.spec, target, encoded(s)) == s
+            for s in others
+        )
         expected = bench.result(workload.schedule)
         assert len(set(expected)) > 50
         tried = others[1 :: max(1, len(others) // 4)]
@@ -300,3 +316,17 @@ def test_a_processor_has_the_bench_that_it_had() -> None:
     bench = bench_for(Workload.of(call, 1 << 16), target, Host.here(target, 1))
     assert type(bench) is KernelBench
     bench.close()
+
+
+@pytest.mark.parametrize("cols", [0, 7, 10**6, True, 2.0, "4"])
+@pytest.mark.parametrize("name", ["depthwise", "groups that cut blocks"])
+def test_nonsense_is_not_admitted(name: str, cols: Any) -> None:
+    """A row of the depthwise convolution has six outputs; of the other one a thread may have any
+    number up to eight."""
+    target = Target.emulated_gpu()
+    (workload,) = workloads(GRAPHS[name]())
+    schedule: Any = dataclasses.replace(workload.schedule, cols=cols)  # type: ignore[type-var]
+    assert admits(workload.spec, target, schedule) == (name != "depthwise" and cols == 7)
+    other: Any = dataclasses.replace(workload.schedule, rows=2)  # type: ignore[type-var]
+    assert not admits(workload.spec, target, other)
+    assert not admits(workload.spec, target, TileSchedule())

@@ -31,12 +31,14 @@ def decoded(
 ) -> Schedule | None:
     """The schedule that `encoded` gives so; None where the kernel of `spec` does not admit it."""
     space, (kind, fields) = space_of(spec, target), encoded_schedule
-    if space is None or kind != space.schedule.__name__:
+    several = () if space is None else (space.schedule, *space.further)
+    schedule_type = next((t for t in several if t.__name__ == kind), None)
+    if schedule_type is None:
         return None
-    types = {f.name: f.type for f in dataclasses.fields(space.schedule)}
+    types = {f.name: f.type for f in dataclasses.fields(schedule_type)}
     if {name: type(v).__name__ for name, v in fields.items()} != types:
         return None
-    decoded_schedule: Schedule = space.schedule(**fields)
+    decoded_schedule: Schedule = schedule_type(**fields)
     return decoded_schedule if admits(spec, target, decoded_schedule) else None
 
 
