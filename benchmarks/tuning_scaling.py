@@ -96,7 +96,7 @@ def trials_per_second(count: int, folder: Path) -> float:
         network = RemoteNetwork(actor, builders, History(folder / "h"), "simulated", 60.0, "net")
         for builder in builders.actors:
             builder.began.result()
-        racer = network.racer(work, lambda: False, None)  # type: ignore[arg-type]
+        racer = network.racer(work, lambda: False, None)
         begin = time.perf_counter()
         found = search_on(work.spec, network.target, racer, trials=TRIALS)
         return len(found.trials) / (time.perf_counter() - begin)

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from verax.compiler.kernels.registry import Schedule, schedules
+from verax.compiler.tune.gpu_bench import GpuKernelBench
 from verax.compiler.tune.kernel_bench import Bench, KernelBench, Workload
 from verax.device_tuning.measuring import MeasuringDevice
 from verax.distributed.contents import host_folder
 
 
-class FormulaBench(KernelBench):
+class FormulaTurns(KernelBench):
     """Real bits, and times that a formula gives at once. flipped: gives other bits for a schedule
     or not; noise: share of the time."""
 
@@ -69,7 +70,9 @@ class MisbehavingDevice(MeasuringDevice):
         errs = self.behavior in ("errs", "errs-always")
         always = self.behavior == "errs-always"
 
-        class Own(FormulaBench):
+        kind: Any = GpuKernelBench if target.gpu else KernelBench
+
+        class Own(FormulaTurns, kind):  # type: ignore[misc]
             flipped = staticmethod(lambda schedule: errs and (always or schedule != rule))
             noise = 0.4 if self.behavior == "noisy" else 0.0
 

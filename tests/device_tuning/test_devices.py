@@ -17,7 +17,7 @@ import pytest
 
 from tests.device_tuning.misbehaving import MisbehavingDevice
 from verax.base.compile_options import DeviceOptions, TuneOptions
-from verax.base.errors import UnsupportedError, UsageError
+from verax.base.errors import UsageError
 from verax.compiler.kernels.target import Target
 from verax.compiler.tune.history import History
 from verax.device_tuning import DeviceResult, quarantine, tune_devices
@@ -180,7 +180,7 @@ def test_a_coordinator_that_is_killed_goes_on_where_it_was(tiny: Path, history: 
     ("device", "error", "said"),
     [
         (("avx2,label=a", "avx512,label=a"), UsageError, "two devices are called 'a'"),
-        (("cuda:0",), UnsupportedError, "not measured yet"),
+        (("sm_80",), UsageError, "no device but a kind of GPU"),
         (("avx2,rooms=3",), UsageError, "says nothing of a device"),
     ],
 )

@@ -87,6 +87,9 @@ class Adder:
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         return {"cores": cores, "target": os.environ.get("VERAX_TARGET", "")}
 
+    def environment(self, name: str) -> str:
+        return os.environ.get(name, "")
+
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 

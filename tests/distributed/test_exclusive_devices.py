@@ -12,6 +12,7 @@ from verax.base.errors import DeviceError, UsageError
 from verax.base.processor import VARIABLE
 from verax.distributed import ExclusiveDevice, open_pool
 from verax.distributed.contents import FOLDER
+from verax.distributed.device import GPUS
 
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 pinned = pytest.mark.skipif(not CORES, reason="this system pins no process to cores")
@@ -23,6 +24,8 @@ pinned = pytest.mark.skipif(not CORES, reason="this system pins no process to co
         ("avx2,cores=4", ExclusiveDevice("avx2,cores=4", "avx2", 4)),
         ("cores=2-5,label=a", ExclusiveDevice("a", "", 4, (2, 3, 4, 5))),
         ("cuda:3,host=b", ExclusiveDevice("cuda:3,host=b", gpu=3, host="b")),
+        ("cuda,label=b", ExclusiveDevice("b", gpu=0)),
+        ("cuda-emulated,cores=2", ExclusiveDevice("cuda-emulated,cores=2", "cuda-emulated", 2)),
         ("avx512", ExclusiveDevice("avx512", "avx512")),
         ("neon,cores=1,host=board,label=Pi", ExclusiveDevice("Pi", "neon", 1, (), -1, "board")),
     ],
@@ -59,6 +62,28 @@ def test_actors_have_their_cores_and_target_alone(
         third = other.actor(tasks.Adder, {"total": 1}, device=ExclusiveDevice("d", "", 1, (core,)))
         third.began.result(60)
         assert third.call("surroundings").result(60) == {"cores": [core], "target": ""}
+
+
+def test_a_gpu_is_held_by_one_process_and_is_the_only_one_that_it_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLDER, str(tmp_path / "host"))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    first, again, second, emulated = map(
+        ExclusiveDevice.parse, ("cuda:5,label=a", "cuda:5,label=b", "cuda:2", "cuda-emulated")
+    )
+    names = [d.compiled_for for d in (first, second, emulated, ExclusiveDevice.parse("avx2"))]
+    assert names == ["cuda", "cuda", "cuda-emulated", "host"]
+    with open_pool(1) as pool, open_pool(1) as other:
+        holder = pool.actor(tasks.Adder, {"total": 1}, device=first)
+        assert holder.call("environment", GPUS).result(60) == "5"
+        refused = other.actor(tasks.Adder, {"total": 1}, device=again)
+        with pytest.raises(DeviceError, match="needs GPU 5: another device"):
+            refused.began.result(60)
+        beside = other.actor(tasks.Adder, {"total": 1}, device=second)
+        assert beside.call("environment", GPUS).result(60) == "2"
+        without = other.actor(tasks.Adder, {"total": 1}, device=emulated)
+        assert without.call("environment", VARIABLE).result(60) == "", "it is a target of its own"
 
 
 @pinned

@@ -28,6 +28,8 @@ from verax.runtime.gpu.emulated import EmulatedDevice, order_from_environment
 MODULE = "cuda.bindings.driver"
 CUBIN = b"\x7fELF of a card: "
 LEGACY = 1
+WITHOUT_TIMING = 2
+NOT_READY = 600
 
 
 class Code(enum.IntEnum):
@@ -45,6 +47,7 @@ class Code(enum.IntEnum):
     CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222
     CUDA_ERROR_INVALID_HANDLE = 400
     CUDA_ERROR_NOT_FOUND = 500
+    CUDA_ERROR_NOT_READY = 600
     CUDA_ERROR_ILLEGAL_ADDRESS = 700
     CUDA_ERROR_MISALIGNED_ADDRESS = 716
     CUDA_ERROR_LAUNCH_FAILED = 719
@@ -77,7 +80,8 @@ class Node:
 
 class FakeDriver(types.ModuleType):
     """cards: (name, major, minor). memory: bytes of each. calls: names in their order. failures:
-    function -> codes that its next calls return."""
+    function -> codes that its next calls return. milliseconds(kernel): how long each takes by the
+    card's clock; nothing else takes any."""
 
     CUresult, CUDA_KERNEL_NODE_PARAMS = Code, Node
 
@@ -87,6 +91,7 @@ class FakeDriver(types.ModuleType):
         self.calls: list[str] = []
         self.failures: dict[str, list[int]] = {}
         self.log = b""
+        self.l2_cache = 50 << 20
         self.emulated: dict[str, Any] = {}
         self.buffers: dict[int, np.ndarray] = {}
         self.live: dict[str, set[int]] = {}
@@ -97,6 +102,8 @@ class FakeDriver(types.ModuleType):
         self.is_initialized = False
         self.launched: list[tuple[str, int, int, int]] = []
         self.memory_of: dict[int, Any] = {}
+        self.time_of: dict[int, tuple[float, ...] | None] = {}
+        self.now, self.milliseconds = 0.0, lambda kernel: 1.0
         self.CUdevice_attribute = self.CUfunction_attribute = _Names()
         self.CUjit_option = self.CUjitInputType = _Names()
 
@@ -190,6 +197,7 @@ class FakeDriver(types.ModuleType):
             f"{prefix}COMPUTE_CAPABILITY_MAJOR": major,
             f"{prefix}COMPUTE_CAPABILITY_MINOR": minor,
             f"{prefix}MULTIPROCESSOR_COUNT": 132,
+            f"{prefix}L2_CACHE_SIZE": self.l2_cache,
         }[attribute]
 
     def _cuDevicePrimaryCtxRetain(self, device: int) -> int:
@@ -276,14 +284,24 @@ class FakeDriver(types.ModuleType):
         self._run(stream)
 
     def _cuEventCreate(self, flags: int) -> int:
+        assert flags in (0, WITHOUT_TIMING)
         event = self._new("event")
         self.memory_of[event] = lambda: None
+        self.time_of[event] = None if flags == WITHOUT_TIMING else ()
         return event
 
     def _cuEventRecord(self, event: int, stream: int) -> None:
         self._require("event", event)
         done: list[bool] = []
-        self._put(stream, lambda: done.append(True))
+
+        def record() -> None:
+            done.append(True)
+            if self.time_of[event] is not None:
+                self.time_of[event] = (self.now,)
+
+        if self.time_of[event] is not None:
+            self.time_of[event] = ()
+        self._put(stream, record)
 
         def until() -> None:
             while not done and self.streams[stream]:
@@ -294,6 +312,18 @@ class FakeDriver(types.ModuleType):
     def _cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> None:
         self._require("event", event)
         self._put(stream, self.memory_of[event])
+
+    def _cuEventSynchronize(self, event: int) -> None:
+        self._require("event", event)
+        self.memory_of[event]()
+
+    def _cuEventElapsedTime(self, start: int, end: int) -> float:
+        self._require("event", start)
+        self._require("event", end)
+        first, last = self.time_of[start], self.time_of[end]
+        if not first or not last:  # without timing, or not reached yet
+            raise Failed(Code.CUDA_ERROR_INVALID_HANDLE if None in (first, last) else NOT_READY)
+        return float(last[0] - first[0])
 
     def _cuEventDestroy(self, event: int) -> None:
         self._drop("event", event)
@@ -369,6 +399,7 @@ class FakeDriver(types.ModuleType):
         self.launched.append((name, blocks, threads, count))
 
         def run() -> None:
+            self.now += self.milliseconds(name)
             emulated(ctypes.addressof(copied), count, blocks, order_from_environment())
 
         return run
@@ -433,7 +464,13 @@ RESULTS = {
             *("cuGetErrorName", "cuGetErrorString", "cuDriverGetVersion", "cuDeviceGetCount"),
             *("cuDeviceGet", "cuDeviceGetName", "cuDeviceTotalMem", "cuDeviceGetAttribute"),
             *("cuDevicePrimaryCtxRetain", "cuCtxPopCurrent", "cuMemAlloc", "cuStreamCreate"),
-            *("cuEventCreate", "cuLinkCreate", "cuModuleLoadData", "cuModuleGetFunction"),
+            *(
+                "cuEventCreate",
+                "cuEventElapsedTime",
+                "cuLinkCreate",
+                "cuModuleLoadData",
+                "cuModuleGetFunction",
+            ),
             *("cuGraphCreate", "cuGraphAddKernelNode", "cuGraphInstantiate"),
         ),
         1,

@@ -293,15 +293,15 @@ class TuneKeywords(TypedDict, total=False):
 class DeviceOptions:
     """Where schedules are measured, if not in this process: of `tune`.
 
-    device: texts, each a device with exclusive use of its cores: a target, cores=N or cores=0-3,
-    host=NAME, label=NAME. workers: builders of candidates beside them, at least one. ray: address
-    of a Ray cluster, "auto" for the one of this machine.
+    device: texts, each a device with exclusive use of its cores: a target or a GPU ("cuda:0",
+    "cuda-emulated"), cores=N or cores=0-3, host=NAME, label=NAME. workers: builders of candidates
+    beside them, at least one. ray: address of a Ray cluster, "auto" for the one of this machine.
     """
 
     device: tuple[str, ...] = option(
         (),
-        "Measure on this device: a target, cores=N (or cores=0-3), host=NAME, label=NAME. Several "
-        "are tuned side by side, each for itself.",
+        "Measure on this device: a target or a GPU (cuda:0), cores=N (or cores=0-3), host=NAME, "
+        "label=NAME. Several are tuned side by side, each for itself.",
         RUNNING,
         metavar="avx2,cores=4",
     )

@@ -7,6 +7,7 @@ history, is decided by whoever asks (`compiler.tuner`), in this process or in an
 from __future__ import annotations
 
 import dataclasses
+import functools
 import platform
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import UnsupportedError
+from verax.base.gpu.targets import card_of
 from verax.base.settings import Settings
 from verax.compiler.compile import compile as compile_graph
 from verax.compiler.kernels.registry import Schedule, Spec, schedules, stages
@@ -23,12 +25,17 @@ from verax.compiler.place.calls import KernelCall
 from verax.compiler.place.program import LoweredProgram
 from verax.compiler.specialize import reference_call
 from verax.compiler.specialized import Specialized
+from verax.compiler.tune.gpu_bench import bench_for
 from verax.compiler.tune.host import Host
-from verax.compiler.tune.kernel_bench import Bench, KernelBench, Workload, nanoseconds
+from verax.compiler.tune.kernel_bench import Bench, Workload, nanoseconds
 from verax.compiler.tune.racing import BenchRacer
 from verax.compiler.tune.successive_halving import Duel, duel
 from verax.ir.graph import Graph
 from verax.records.environment import environment
+from verax.runtime.foreign_program import load_program
+from verax.runtime.gpu.arrays import DeviceArray, on_device
+from verax.runtime.gpu.devices import device_of
+from verax.runtime.gpu.program import GpuProgram
 from verax.runtime.program import Program
 
 Arrays = Mapping[str, np.ndarray]
@@ -77,7 +84,8 @@ class NetworkBench:
     def __init__(self, graph: Graph, settings: Settings, inputs: Arrays) -> None:
         """Raises what compiling raises; `UnsupportedError` where the target does not run here."""
         self.settings, self.target = settings, require_here(settings)
-        self.host = Host.here(self.target, settings.thread_count)
+        self.card = card_of(settings.target) or 0
+        self.host = Host.here(self.target, settings.thread_count, self.card)
         self.machine = platform.node()
         self.environment: Mapping[str, str] = environment()
         self.exe = compile_graph(graph, settings)
@@ -106,11 +114,12 @@ class NetworkBench:
         return sorted(kernels, key=lambda kernel: -kernel.seconds)
 
     def racer(
-        self, workload: Workload, stop: Callable[[], bool], bench: MakeBench = KernelBench
+        self, workload: Workload, stop: Callable[[], bool], bench: MakeBench | None = None
     ) -> BenchRacer:
-        """Races of a kernel; to be closed."""
+        """Races of a kernel; to be closed. bench: None for the target's own."""
         rule = schedules(workload.spec, self.target)[0]
-        return BenchRacer(bench(workload, self.target, self.host, stop), rule, stop)
+        make = bench or functools.partial(bench_for, card=self.card)
+        return BenchRacer(make(workload, self.target, self.host, stop), rule, stop)
 
     def worth(self, winners: Mapping[Spec, Schedule]) -> Worth:
         """What `winners` are worth in the network."""
@@ -120,6 +129,12 @@ class NetworkBench:
         equal = _bits(before.run(self.arrays)) == _bits(after.run(self.arrays))
         comparison = self._compared(before, after) if gaining and equal else None
         return Worth(ratios, equal, comparison)
+
+    def require_sound(self) -> None:
+        """Raise `DeviceError` where a kernel has failed on a GPU: its driver gives this process
+        nothing more."""
+        if self.target.gpu:
+            device_of(self.target.name, self.card).synchronize()
 
     @property
     def by_rule(self) -> _Steps:
@@ -140,17 +155,34 @@ class NetworkBench:
 
     def _compared(self, before: Program, after: Program) -> Duel:
         """The network as a whole."""
-        programs, now = {False: before, True: after}, nanoseconds(self.host.threads)
+        clocks = {False: self._clock_of(before), True: self._clock_of(after)}
 
         def turn(tuned: Any) -> float:
-            start = now()
-            programs[tuned].run(self.arrays)
-            return (now() - start) / 1e9
+            return clocks[tuned]()
 
         pair_seconds = sum(turn(tuned) for tuned in (False, True))
         min_turns, max_turns = COMPARED
         turns = max(min_turns, min(max_turns, int(COMPARED_SECONDS / max(pair_seconds, 1e-6))))
         return duel(turn, False, True, turns)
+
+    def _clock_of(self, program: Program) -> Callable[[], float]:
+        """Seconds of a run, taken at each call. On a GPU inputs and outputs stay on the device,
+        where the network is run so (`docs/cuda.md`); otherwise copies count."""
+        if isinstance(program, GpuProgram) and program.is_native and not program.binary.state:
+            device = program.device
+            inputs = [on_device(a, device, None, "") for a in self.arrays]
+            outputs = [
+                DeviceArray.allocated(device, a.shape, a.dtype) for a in program.run(self.arrays)
+            ]
+            return lambda: program.time_on_device(inputs, outputs)
+        now = nanoseconds(self.host.threads)
+
+        def seconds() -> float:
+            start = now()
+            program.run(self.arrays)
+            return (now() - start) / 1e9
+
+        return seconds
 
     def _steps(self, schedules: Mapping[Spec, Schedule]) -> _Steps:
         lowered = self.exe.specializer.lower_with(self.specialized, schedules.get, separate=True)
@@ -161,13 +193,13 @@ class NetworkBench:
 
     def _loaded(self, lowered: LoweredProgram) -> Program:
         call = reference_call(lowered.graph)
-        return Program(lowered.binary, self.settings.thread_count, call)
+        return load_program(lowered.binary, self.settings.thread_count, call, self.card)
 
 
 def require_here(settings: Settings) -> Target:
     """The target of `settings`. Raises `UnsupportedError` where this machine does not run it."""
     target = Target.named(settings.target)
-    if not target.runs_here():
+    if not target.runs_here(card_of(settings.target) or 0):
         raise UnsupportedError(
             "schedules are found by running them, and this machine does not run the target",
             place=settings.target,

@@ -33,7 +33,7 @@ from verax.compiler.network_bench import (
 from verax.compiler.tune.cost_model import LEAST_EXAMPLES, cost_model
 from verax.compiler.tune.history import ChosenSchedule, History, chosen_line
 from verax.compiler.tune.host import Host, LineOrigin
-from verax.compiler.tune.kernel_bench import KernelBench, Workload
+from verax.compiler.tune.kernel_bench import Workload
 from verax.compiler.tune.lookup import Tuned, encoded
 from verax.compiler.tune.measurements import earlier_trials, measured_lines, workload_line
 from verax.compiler.tune.racing import Racer, Trial
@@ -72,7 +72,7 @@ class Measuring(Protocol):
     def profile(self) -> Sequence[ProfiledKernel]:
         """Kernels that have a choice, by their share of the time."""
 
-    def racer(self, workload: Workload, stop: Callable[[], bool], bench: MakeBench) -> Racer:
+    def racer(self, workload: Workload, stop: Callable[[], bool], bench: MakeBench | None) -> Racer:
         """Races of a kernel; to be closed."""
 
     def worth(self, winners: Mapping[Spec, Schedule]) -> Worth:
@@ -104,16 +104,16 @@ def tune(
     history: History,
     searching: Searching = Searching(),
     *,
-    bench: MakeBench = KernelBench,
+    bench: MakeBench | None = None,
 ) -> TuningRecord:
     """Search schedules for `graph` as `settings` compile it, on this machine, and write what is
     found to `history`.
 
-    inputs: what the network is run with. bench: what times kernels.
+    inputs: what the network is run with. bench: what times kernels, None for the target's own.
     An interruption leaves all that was measured and won so far in the history. Raises what
     compiling raises, `UsageError` when the history cannot be written or read.
     """
-    Host.here(require_here(settings), settings.thread_count)  # tells what is not installed
+    Host.here(require_here(settings), 1)  # tells what is not installed
     history.read()
     history.append([])  # an unwritable one is told of before the work
     return tune_on(NetworkBench(graph, settings, inputs), settings, history, searching, bench)
@@ -124,7 +124,7 @@ def tune_on(
     settings: Settings,
     history: History,
     searching: Searching,
-    bench: MakeBench = KernelBench,
+    bench: MakeBench | None = None,
 ) -> TuningRecord:
     """`tune` where `network` measures."""
     return _Tuner(network, settings, history, searching).run(bench)
@@ -144,7 +144,7 @@ class _Tuner:
         self.measured = 0
         self.progress = searching.progress
 
-    def run(self, bench: MakeBench) -> TuningRecord:
+    def run(self, bench: MakeBench | None) -> TuningRecord:
         clock, budget = self.searching.clock, self.searching.budget
         begin = clock()
         self.progress("where the time goes", 0.0)
@@ -174,7 +174,7 @@ class _Tuner:
     def _search(
         self,
         workload: Workload,
-        bench: MakeBench,
+        bench: MakeBench | None,
         stop: Callable[[], bool],
         before: Sequence[SearchResult],
     ) -> SearchResult:

@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from verax.base.errors import VeraxError
+from verax.base.errors import UsageError, VeraxError
 from verax.compiler.kernels.canonical import digest
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.binary.kernel_objects import kernel_object
+from verax.compiler.tune.arguments import operations_of
+from verax.compiler.tune.gpu_bench import bench_for
 from verax.compiler.tune.host import Host, code_digest
-from verax.compiler.tune.kernel_bench import KernelBench, Workload
+from verax.compiler.tune.kernel_bench import Workload
 from verax.compiler.tune.plain import of_plain, to_plain, workload_of_plain, workload_to_plain
 from verax.compiler.tune.racing import digest_of
 from verax.distributed import Actor, WorkerDiedError, WorkerLateError, WorkerPool
@@ -23,6 +25,8 @@ from verax.distributed import Actor, WorkerDiedError, WorkerLateError, WorkerPoo
 KEPT = 256
 """Objects that are kept after they were taken: another device of the target may want them."""
 BUILD_SECONDS = 300.0
+MOST_EMULATED = 1 << 34
+"""Operations of a kernel on floats that the emulated GPU is asked for."""
 TRIES = 2
 """Builders that a candidate may end before it is left to the device."""
 
@@ -40,22 +44,28 @@ class CandidateBuilder:
         return {**product, "version": code_digest()}
 
     def written(self, request: Mapping[str, Any]) -> str:
-        """SHA-256 of what the kernel of "workload" writes here with "schedule"; "" where this
-        machine does not run "target"."""
-        target = Target.named(request["target"])
-        if not target.runs_here():
-            return ""
+        """SHA-256 of what the kernel of "workload" writes here with "schedule"; "" where nothing
+        here gives the bits of "target"."""
         workload = workload_of_plain(request["workload"])
-        return written_here(workload, of_plain(request["schedule"]), target)
+        witness = witness_of(Target.named(request["target"]), workload.spec)
+        if witness is None:
+            return ""
+        return written_here(workload, of_plain(request["schedule"]), witness)
+
+
+def witness_of(target: Target, spec: Spec) -> Target | None:
+    """The target that says here, beside a device, which bits a kernel has for `target`: itself, or
+    for a card the emulated GPU, which leaves cards to the devices; None where there is none, or it
+    would take too long."""
+    if target.gpu == "cuda":
+        return Target.emulated_gpu() if operations_of(spec) <= MOST_EMULATED else None
+    return target if target.runs_here() else None
 
 
 def written_here(workload: Workload, schedule: Schedule, target: Target) -> str:
     """SHA-256 of what a kernel writes on this machine, on the numbers that every device draws."""
-    bench = KernelBench(workload, target, Host.here(target, 1))
-    try:
+    with contextlib.closing(bench_for(workload, target, Host.here(target, 1))) as bench:
         return digest_of(bench.result(schedule))
-    finally:
-        bench.close()
 
 
 class Builders:
@@ -107,12 +117,16 @@ class Builders:
         if not tries or not self.actors:
             future.set_result(None)
             return
-        with self._lock:
-            index = min(self._waiting, key=self._waiting.__getitem__)
-            if not self.actors[index].is_alive:
-                self.actors[index] = self._begun()
-            self._waiting[index] += 1
-            answer = self.actors[index].call(method, request)
+        try:
+            with self._lock:
+                index = min(self._waiting, key=self._waiting.__getitem__)
+                if not self.actors[index].is_alive:
+                    self.actors[index] = self._begun()
+                self._waiting[index] += 1
+                answer = self.actors[index].call(method, request)
+        except UsageError:  # the pool is closed: the tuning has ended, and nobody wants it
+            future.set_result(None)
+            return
 
         def answered(done: Future[Any]) -> None:
             with self._lock:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,14 +12,15 @@ from typing import Any
 import numpy as np
 
 from verax.api import with_examples
-from verax.base.errors import UsageError
+from verax.base.errors import DeviceError, UsageError
 from verax.base.npz import read_npz
 from verax.base.settings import Settings
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiler.network_bench import NetworkBench
 from verax.compiler.place.binary.kernel_objects import take_object
+from verax.compiler.tune.gpu_bench import bench_for
 from verax.compiler.tune.host import code_digest
-from verax.compiler.tune.kernel_bench import Bench, KernelBench, Workload
+from verax.compiler.tune.kernel_bench import Bench, Workload
 from verax.compiler.tune.plain import of_plain, to_plain, workload_of_plain, workload_to_plain
 from verax.compiler.tune.racing import BenchRacer, Race, digest_of
 from verax.compiler.tune.successive_halving import Duel
@@ -27,13 +30,16 @@ from verax.distributed.contents import host_name
 from verax.judge.inputs import draw_inputs
 from verax.loading import load
 
+FAILED_CARD = 70
+"""Exit code of a process whose card has failed."""
+
 
 class MeasuringDevice:
     """A network on this device, as plain data asks for it: see `remote.RemoteNetwork`.
 
     settings: "model", a reference to its file, and "params" to that of its arrays or None;
     "reading", keywords of `verax.load`; "inputs", a reference to an .npz file, or None to draw them
-    by "seed" and "sizes"; "opt_level", "threads"; "label", the device's.
+    by "seed" and "sizes"; "opt_level", "threads", "target"; "label", the device's.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -51,8 +57,9 @@ class MeasuringDevice:
             sizes = {s: 1 for s in graph.symbols()} | dict(settings["sizes"])
             drawn, _ = draw_inputs(graph, settings["seed"], sizes)
             inputs = {name: drawn[name] for name in graph.arguments}
-        level, threads = settings["opt_level"], settings["threads"]
-        self.network = NetworkBench(graph, Settings(opt_level=level, threads=threads), inputs)
+        names = "opt_level", "threads", "target"
+        compiled = Settings(**{name: settings[name] for name in names})
+        self.network = NetworkBench(graph, compiled, inputs)
         self.workloads: dict[int, Workload] = {}
         self._racer: BenchRacer | None = None
         self._until = 0.0
@@ -98,6 +105,7 @@ class MeasuringDevice:
             if product is not None and product["version"] == code_digest():
                 take_object(self._spec, schedule, self.network.target, product)
         race = self._racer.race(of_plain(request["best"]), schedules, request["standing"])
+        self._end_if_failed()
         return race_to_plain(race)
 
     def last(self, best: Any) -> dict[str, Any]:
@@ -128,7 +136,16 @@ class MeasuringDevice:
         self, workload: Workload, target: Any, host: Any, stop: Callable[[], bool]
     ) -> Bench:
         """What times kernels."""
-        return KernelBench(workload, target, host, stop)
+        return bench_for(workload, target, host, stop)
+
+    def _end_if_failed(self) -> None:
+        """End this process where a kernel has failed on its card, to be begun again in another one:
+        what was raced behind it says nothing."""
+        try:
+            self.network.require_sound()
+        except DeviceError as error:
+            print(f"error: {error}", file=sys.stderr, flush=True)
+            os._exit(FAILED_CARD)
 
     def _is_late(self) -> bool:
         return time.monotonic() >= self._until

@@ -22,7 +22,7 @@ from verax.compiler.kernels.registry import Schedule
 from verax.compiler.kernels.target import Target
 from verax.compiler.tune.kernel_bench import Workload
 from verax.compiler.tune.plain import of_plain, to_plain, workload_of_plain, workload_to_plain
-from verax.device_tuning.builders import written_here
+from verax.device_tuning.builders import witness_of, written_here
 
 SCHEMA = "verax.quarantine/1"
 
@@ -69,9 +69,10 @@ def written_again(content: Mapping[str, Any]) -> tuple[str, str]:
         target, expected = Target.named(content["target"]), str(content["expected"])
     except (KeyError, TypeError) as error:
         raise InputError(f"this is no repro of a quarantine: {error}") from error
-    if not target.runs_here():
+    here = target if target.runs_here() else witness_of(target, workload.spec)
+    if here is None:
         raise InputError(f"this machine does not run {target.name}")
-    return expected, written_here(workload, schedule, target)
+    return expected, written_here(workload, schedule, here)
 
 
 def main(arguments: Sequence[str]) -> int:

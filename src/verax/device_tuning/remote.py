@@ -76,7 +76,9 @@ class RemoteNetwork:
             for k in self.ask("profile")
         ]
 
-    def racer(self, workload: Workload, stop: Callable[[], bool], bench: MakeBench) -> RemoteRacer:
+    def racer(
+        self, workload: Workload, stop: Callable[[], bool], bench: MakeBench | None
+    ) -> RemoteRacer:
         """See `Measuring`; the bench is the device's own."""
         return RemoteRacer(self, workload)
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.compile_options import DeviceOptions, TuneOptions
-from verax.base.errors import UnsupportedError, UsageError, VeraxError
+from verax.base.errors import UsageError, VeraxError
 from verax.base.npz import write_npz
 from verax.base.settings import Settings
 from verax.compiler.kernels.registry import Schedule
@@ -124,7 +124,11 @@ def tune_devices(
     sessions = [
         _DeviceSession(
             pool, builders, device, lines, options,
-            {**settings, "threads": options.threads or device.cores or options.settings.threads},
+            {
+                **settings,
+                "threads": options.threads or device.cores or options.settings.threads,
+                "target": device.compiled_for,
+            },
             patience, measuring, str(model), shown_by(device.label),
         )
         for device in parsed
@@ -143,20 +147,13 @@ def tune_devices(
 
 
 def require_distinct(devices: Sequence[ExclusiveDevice]) -> None:
-    """Raise `UsageError` for labels that occur twice, and for what cannot be measured yet."""
+    """Raise `UsageError` for labels that occur twice."""
     labels = [device.label for device in devices]
     for label in labels:
         if labels.count(label) > 1:
             raise UsageError(
                 f"two devices are called {label!r}, so their records could not be told apart",
                 next_step="give each a label: --device avx2,cores=1,label=a",
-            )
-    for device in devices:
-        if device.gpu >= 0:
-            raise UnsupportedError(
-                "kernels of GPUs are not measured yet: a turn would count the copies to the card",
-                place=device.label,
-                next_step="name cores, as in --device avx2,cores=4",
             )
 
 

@@ -2,7 +2,8 @@
 
     avx2,cores=4              four cores of any host, compiled for as avx2
     cores=0-3,host=a          these cores of host a
-    cuda:0                    the first GPU of NVIDIA
+    cuda:0                    the first GPU of NVIDIA, as the driver of its host counts them
+    cuda-emulated,label=a     a GPU whose threads the host's processor runs
 
 Whoever holds a device holds locks of files in the host's folder, one for each core and GPU, until
 its process ends, however that comes about: two pools, and two commands, never share one.
@@ -19,6 +20,7 @@ from typing import Any
 
 from verax.base.cores import available_cores
 from verax.base.errors import DeviceError, UsageError
+from verax.base.gpu.targets import CUDA, EMULATED_GPU, GPU_ARCHITECTURES
 from verax.base.processor import VARIABLE
 from verax.distributed.contents import host_folder, host_name
 
@@ -38,9 +40,9 @@ class ExclusiveDevice:
     """Cores of a host or one GPU.
 
     label: what it is called, in records too. target: what is compiled for, as VERAX_TARGET says it
-    ("" for the processor's own). cores: how many; 0 for those that happen to be there, which others
-    may use as well. numbers: these cores and no others. gpu: the number of an NVIDIA GPU of its
-    host, -1 for none. host: the host that has it, "" for any.
+    ("" for the processor's own), or the emulated GPU. cores: how many; 0 for those that happen to
+    be there, which others may use as well. numbers: these cores and no others. gpu: the number of
+    an NVIDIA GPU of its host, -1 for none. host: the host that has it, "" for any.
     """
 
     label: str
@@ -56,8 +58,14 @@ class ExclusiveDevice:
         label, target, cores, gpu, host = text, "", "0", -1, ""
         for index, word in enumerate(text.split(",")):
             key, equals, value = (w.strip() for w in word.partition("="))
-            if not equals and index == 0 and (match := re.fullmatch(r"cuda:(\d+)", key)):
-                gpu = int(match[1])
+            if not equals and index == 0 and (match := re.fullmatch(r"cuda(?::(\d{1,4}))?", key)):
+                gpu = int(match[1] or 0)
+            elif not equals and index == 0 and key in GPU_ARCHITECTURES:
+                raise UsageError(
+                    f"{key} is no device but a kind of GPU",
+                    place=text,
+                    next_step="name the GPU by its number, as in cuda:0",
+                )
             elif not equals and index == 0 and key:
                 target = key
             elif key == "cores" and value:
@@ -74,6 +82,11 @@ class ExclusiveDevice:
                 )
         numbers = _numbers(cores, text)
         return ExclusiveDevice(label, target, len(numbers) or int(cores), numbers, gpu, host)
+
+    @property
+    def compiled_for(self) -> str:
+        """The target's name for `Settings`, in the process that holds the device."""
+        return CUDA if self.gpu >= 0 else EMULATED_GPU if self.target == EMULATED_GPU else "host"
 
     def to_plain(self) -> dict[str, Any]:
         """As a message holds it."""
@@ -108,7 +121,7 @@ def hold(device: ExclusiveDevice) -> tuple[int, ...]:
         if not _lock(f"cuda-{device.gpu}"):
             raise _busy(device, f"GPU {device.gpu}")
         os.environ[GPUS] = str(device.gpu)
-    if device.target:
+    if device.target not in ("", EMULATED_GPU):
         os.environ[VARIABLE] = device.target
     if not device.cores:
         return ()

@@ -77,7 +77,8 @@ WORDS: dict[int, tuple[str, str]] = {
 @dataclasses.dataclass(frozen=True)
 class Card:
     """One GPU. index: of the driver, after CUDA_VISIBLE_DEVICES. capability: compute capability.
-    memory: bytes that it has. driver: version of the driver, and of CUDA that it speaks."""
+    memory: bytes that it has. driver: version of the driver, and of CUDA that it speaks. l2_cache:
+    bytes of the second-level cache, which all multiprocessors share."""
 
     index: int
     name: str
@@ -85,6 +86,7 @@ class Card:
     memory: int
     driver: str
     multiprocessors: int = 0
+    l2_cache: int = 0
 
     @property
     def architecture(self) -> str:
@@ -213,18 +215,18 @@ def _no_driver() -> DeviceError:
 def _card(index: int) -> Card:
     device, attribute = call("cuDeviceGet", index), driver().CUdevice_attribute
     name = call("cuDeviceGetName", 256, device).split(b"\0")[0].decode(errors="replace").strip()
-    major, minor, count = (
+    major, minor, count, l2_cache = (
         int(call("cuDeviceGetAttribute", getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{a}"), device))
         for a in (
             *("COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR"),
-            "MULTIPROCESSOR_COUNT",
+            *("MULTIPROCESSOR_COUNT", "L2_CACHE_SIZE"),
         )
     )
     version = int(call("cuDriverGetVersion"))
     spoken = f"CUDA {version // 1000}.{version % 1000 // 10}"
     version_text = f"{driver_version()} ({spoken})" if driver_version() else spoken
     nbytes = int(call("cuDeviceTotalMem", device))
-    return Card(index, name, (major, minor), nbytes, version_text, count)
+    return Card(index, name, (major, minor), nbytes, version_text, count, l2_cache)
 
 
 def _named(code: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from verax.base.gpu.targets import card_of
 from verax.base.lazy import deferred
 from verax.base.settings import Settings
 from verax.compiler.artifacts.cache import default_cache
@@ -39,12 +40,14 @@ def tuned_schedules(
     if request is False:
         return None
     target, threads = Target.named(settings.target), settings.thread_count
+    card = card_of(settings.target) or 0
     if request is not True:
-        return Tuned(read_history(os.fspath(request), named=True), target, threads)
+        contents = read_history(os.fspath(request), named=True)
+        return Tuned(contents, target, threads, card=card)
     history, shipped = default_history(), shipped_path(target, threads)
     if history is not None and os.path.exists(history):
         contents = read_history(history, named=False)
         if contents.schedules:
             behind = Contents() if shipped is None else shipped_contents(shipped)
-            return Tuned(contents, target, threads, shipped=behind)
+            return Tuned(contents, target, threads, shipped=behind, card=card)
     return None if shipped is None else ShippedSchedules(shipped, target, threads)

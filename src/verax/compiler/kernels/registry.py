@@ -38,15 +38,16 @@ Stage = Callable[[Any], Iterable[Schedule]]
 class Space:
     """The schedules that may be tried for a family of specs.
 
-    schedule: their type, a dataclass of numbers and flags. stages(spec, target): what is searched,
-    one respect after the other; nothing where the kernel has no choice. admits(spec, target,
-    schedule): whether the kernel may have a schedule that somebody else names, such as a file; of
-    any type.
+    schedule: their type, a dataclass of numbers and flags; further: other such types, where some
+    specs of the family have them. stages(spec, target): what is searched, one respect after the
+    other; nothing where the kernel has no choice. admits(spec, target, schedule): whether the
+    kernel may have a schedule that somebody else names, such as a file; of any type.
     """
 
     schedule: type
     stages: Callable[[Any, Target], Sequence[Stage]]
     admits: Callable[[Any, Target, Any], bool]
+    further: tuple[type, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

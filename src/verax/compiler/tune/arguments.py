@@ -32,6 +32,7 @@ from verax.compiler.kernels.products.strassen import (
 from verax.compiler.kernels.products.strassen_spec import StrassenSpec
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.sizes import static_size
+from verax.numerics.strassen import PRODUCTS
 
 INTEGERS = {"int8": (-128, 128), "uint8": (0, 256), "bool": (0, 2)}
 OTHER_INTEGERS = (-200, 200)
@@ -65,6 +66,18 @@ def arguments(spec: Spec) -> list[Argument]:
     if isinstance(spec, StrassenSpec):
         return _of_strassen(spec)
     raise TypeError(f"{type(spec).__name__} has one schedule")
+
+
+def operations_of(spec: Spec) -> int:
+    """Multiplications and additions of a kernel that has a choice of schedules."""
+    if isinstance(spec, AttentionSpec):
+        return static_size(2 * spec.outer * spec.inner * spec.n * spec.m * (spec.d + spec.e))
+    if isinstance(spec, StrassenSpec):
+        return PRODUCTS * static_size(spec.half.flops)
+    if isinstance(spec, GemmSpec):
+        return operations_of(spec.convolution())
+    assert isinstance(spec, ConvSpec), "others have one schedule"
+    return static_size(spec.flops)
 
 
 def drawn(dtype: str, count: int, seed: int) -> np.ndarray:

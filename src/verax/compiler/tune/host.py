@@ -11,17 +11,27 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from verax.base.errors import VeraxError
+from verax.base.gpu.cuda_driver import card as cuda_card
 from verax.base.processor import cache_sizes, processor_family, processor_name
 from verax.compiler import kernels
 from verax.compiler.kernels.llvm.library import llvmlite
 from verax.compiler.kernels.target import Target
 from verax.records.environment import verax_version
 
+GIB = 1 << 30
+
 
 @dataclasses.dataclass(frozen=True)
 class Host:
     """target: instructions that the code may use. processor, family: as it calls itself. caches:
-    bytes, the nearest first. code: digest of what turns schedules into machine code."""
+    bytes, the nearest first. code: digest of what turns schedules into machine code.
+
+    Of a card: processor is its name, family its compute capability, and in the place of caches are
+    the bytes of the second-level cache, those of its memory in whole GiB (what is left of them
+    differs by driver), and the count of multiprocessors. No thread of the host's works for a kernel
+    of a GPU, so that threads are 1.
+    """
 
     target: str
     processor: str
@@ -31,11 +41,16 @@ class Host:
     code: str
 
     @staticmethod
-    def here(target: Target, threads: int) -> Host:
-        """This machine."""
+    def here(target: Target, threads: int, card: int = 0) -> Host:
+        """This machine; its card of that number where the target is one, nothing known of it where
+        there is none."""
         target_text = f"{target.name} {target.triple} {target.cpu} {target.features}"
-        name, family = processor_name(), processor_family()
-        return Host(target_text, name, family, cache_sizes(), threads, code_digest())
+        name, family, caches = processor_name(), processor_family(), cache_sizes()
+        if target.gpu == "cuda":
+            name, family, caches = _card_facts(card)
+        if target.gpu:
+            threads = 1
+        return Host(target_text, name, family, caches, threads, code_digest())
 
     def unlike(self, measured_on: Host) -> str:
         """How `measured_on` differs from this host of the same family, as a message; ANOTHER for
@@ -47,6 +62,17 @@ class Host:
         if self.threads != measured_on.threads:
             return f"{measured_on.threads} threads"
         return "" if self.code == measured_on.code else ANOTHER_VERSION
+
+
+def _card_facts(index: int) -> tuple[str, str, tuple[int, ...]]:
+    """What `Host` says of a card: its processor, family and caches."""
+    try:
+        card = cuda_card(index)
+    except VeraxError:
+        return "", "", ()
+    memory = round(card.memory / GIB) * GIB
+    family = "NVIDIA {}.{}".format(*card.capability)
+    return card.name, family, (card.l2_cache, memory, card.multiprocessors)
 
 
 ANOTHER = "another machine"

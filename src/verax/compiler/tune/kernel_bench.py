@@ -1,4 +1,4 @@
-"""`Stand`: a kernel by itself, as a network would call it, with any of its schedules.
+"""`KernelBench`: a kernel by itself, as a network would call it, with any of its schedules.
 
 Buffers have the sizes that they have in the network. Weights are read from further copies at every
 call, as many as the network has weights, or the caches' worth: a network reads each weight once a
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -24,13 +24,13 @@ from verax.compiler.place.memory import align
 from verax.compiler.place.storage import MemorySpace
 from verax.compiler.tune.arguments import Argument, arguments, drawn, packing_of, seed_of
 from verax.compiler.tune.host import Host
+from verax.runtime.clocks import thread_clock
 from verax.runtime.execution_context import aligned_zeros
 from verax.runtime.program import Program
+from verax.runtime.program_binary import ProgramBinary
 
 TURN_SECONDS = 1.2e-3
 """How long a turn takes at least, if no single call takes longer."""
-FINE_SECONDS = 1e-6
-"""What a clock must tell apart."""
 MOST_CALLS = 16
 """Calls in one program."""
 BEYOND_CACHE = 1.25
@@ -38,6 +38,8 @@ BEYOND_CACHE = 1.25
 UNKNOWN_CACHE, MOST_CACHE = 32 << 20, 64 << 20
 SLACK = 256
 """Bytes behind an array that may be read."""
+Buffer: TypeAlias = Any
+"""Bytes that can be sliced: an array of the host's, or what a device has in its place."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +76,7 @@ class Workload:
 def nanoseconds(threads: int) -> Callable[[], int]:
     """The clock to time a program with: of one thread the processor time, to which other programs
     add little; of several the real time, for they wait for one another."""
-    fine = time.get_clock_info("thread_time").resolution <= FINE_SECONDS
-    return time.thread_time_ns if threads == 1 and fine else time.perf_counter_ns
+    return thread_clock() if threads == 1 else time.perf_counter_ns
 
 
 class Bench(Protocol):
@@ -98,7 +99,7 @@ class Bench(Protocol):
 class _Pool:
     """`count` copies of what is packed, `stride` bytes apart."""
 
-    data: np.ndarray
+    data: Buffer
     stride: int
     count: int
 
@@ -108,11 +109,11 @@ class _Built:
     """A program; arrays: what it takes, without what is packed; pools: that, by argument."""
 
     program: Program
-    arrays: list[np.ndarray]
+    arrays: list[Buffer]
     pools: dict[int, _Pool]
     at: int = 0
 
-    def window(self, calls: int) -> list[np.ndarray]:
+    def window(self, calls: int) -> list[Buffer]:
         """The arrays of the next run, which makes so many calls: other weights than the last."""
         arrays, step = list(self.arrays), 0
         for i, pool in self.pools.items():
@@ -127,7 +128,13 @@ class _Built:
 
 
 class KernelBench:
-    """See the module's docstring. Threads as in the network; `close` when done."""
+    """See the module's docstring. Threads as in the network; `close` when done.
+
+    Where buffers lie, and who runs programs on them by which clock, is for subclasses to say:
+    `_placed`, `_loaded`, `_timed`, `_clear` and `_content`.
+    """
+
+    most_calls = MOST_CALLS
 
     def __init__(
         self,
@@ -138,13 +145,13 @@ class KernelBench:
     ) -> None:
         self.workload, self.target, self.threads = workload, target, host.threads
         self.arguments, self._clock = arguments(workload.spec), nanoseconds(host.threads)
-        cache = min(host.caches[-1] if host.caches else UNKNOWN_CACHE, MOST_CACHE)
-        self._reach = int(min(workload.reuse, cache * BEYOND_CACHE)) if workload.cold else 0
+        reach = self._cache_bytes(host) * BEYOND_CACHE
+        self._reach = int(min(workload.reuse, reach)) if workload.cold else 0
         self._stop = stop
         self._packed: dict[object, dict[int, _Pool]] = {}
         self._built: dict[Schedule, _Built] = {}
         self._shared = {
-            i: self._array(i, argument)
+            i: self._placed(self._array(i, argument))
             for i, argument in enumerate(self.arguments)
             if argument.packed is None and argument.scratch is None
         }
@@ -158,19 +165,16 @@ class KernelBench:
     def result(self, schedule: Schedule) -> bytes:
         """See `Bench`."""
         built = self._program(schedule)
-        self._written[:] = 0
-        built.program.run(built.window(self._calls))
-        return self._written.tobytes()
+        self._clear(self._written)
+        self._timed(built.program, built.window(self._calls))
+        return self._content(self._written)
 
     def turn(self, schedule: Schedule) -> float:
         """See `Bench`."""
-        built, total = self._program(schedule), 0
-        for _ in range(self._runs):
-            arrays = built.window(self._calls)
-            start = self._clock()
-            built.program.run(arrays)
-            total += self._clock() - start
-        return total / (self._runs * self._calls * 1e9)
+        built = self._program(schedule)
+        runs = range(self._runs)
+        total = sum(self._timed(built.program, built.window(self._calls)) for _ in runs)
+        return total / (self._runs * self._calls)
 
     def drop(self, schedule: Schedule) -> None:
         """See `Bench`."""
@@ -190,13 +194,41 @@ class KernelBench:
         call = min(self.turn(rule) for _ in range(3))
         counts = [pool.count for pool in self._pools(rule).values() if pool.count > 1]
         calls_per_turn = max(1, round(TURN_SECONDS / max(call, 1e-7)))
-        self._calls = min(calls_per_turn, MOST_CALLS, *counts)
+        self._calls = min(calls_per_turn, self.most_calls, *counts)
         self._runs = max(1, calls_per_turn // self._calls)
         if self._calls > 1:
             self.drop(rule)
 
+    # --- where buffers lie
+
+    def _cache_bytes(self, host: Host) -> int:
+        """Of the cache beyond which the network finds its weights."""
+        return min(host.caches[-1] if host.caches else UNKNOWN_CACHE, MOST_CACHE)
+
+    def _placed(self, content: np.ndarray) -> Buffer:
+        """The bytes where kernels read and write them."""
+        return content
+
+    def _loaded(self, binary: ProgramBinary) -> Program:
+        return Program(binary, self.threads)
+
+    def _timed(self, program: Program, arrays: list[Buffer]) -> float:
+        """Run the program on buffers: seconds."""
+        start = self._clock()
+        program.run(arrays)
+        return (self._clock() - start) / 1e9
+
+    def _clear(self, buffer: Buffer) -> None:
+        buffer[:] = 0
+
+    def _content(self, buffer: Buffer) -> bytes:
+        content: bytes = buffer.tobytes()
+        return content
+
+    # --- programs
+
     @property
-    def _written(self) -> np.ndarray:
+    def _written(self) -> Buffer:
         return next(self._shared[i] for i, a in enumerate(self.arguments) if a.written)
 
     def _array(self, i: int, argument: Argument) -> np.ndarray:
@@ -225,7 +257,8 @@ class KernelBench:
                 calls = self._calls if pool.count > 1 else 1
                 arrays.append(pool.data[: pool.stride * calls])
             elif argument.scratch is not None:
-                arrays.append(aligned_zeros(align(argument.scratch(schedule)) + SLACK))
+                zeros = aligned_zeros(align(argument.scratch(schedule)) + SLACK)
+                arrays.append(self._placed(zeros))
             else:
                 arrays.append(self._shared[i])
             offsets.append(self.workload.offsets[i] if i in self._shared else 0)
@@ -237,7 +270,7 @@ class KernelBench:
         ]
         spec, sizes = self.workload.spec, [len(a) for a in arrays]
         binary = calls_alone(spec, schedule, calls_made, sizes, self.target, self.threads)
-        return _Built(Program(binary, self.threads), arrays, pools)
+        return _Built(self._loaded(binary), arrays, pools)
 
     def _pools(self, schedule: Schedule) -> dict[int, _Pool]:
         """All copies of what is packed, by argument; one for all schedules that pack alike."""
@@ -256,4 +289,4 @@ class KernelBench:
         count = max(1, -(-self._reach // stride))
         pool = aligned_zeros(count * stride)
         pool.reshape(count, stride)[:, : len(content)] = content
-        return _Pool(pool, stride, count)
+        return _Pool(self._placed(pool), stride, count)

@@ -31,12 +31,14 @@ def decoded(
 ) -> Schedule | None:
     """The schedule that `encoded` gives so; None where the kernel of `spec` does not admit it."""
     space, (kind, fields) = space_of(spec, target), encoded_schedule
-    if space is None or kind != space.schedule.__name__:
+    several = () if space is None else (space.schedule, *space.further)
+    schedule_type = next((t for t in several if t.__name__ == kind), None)
+    if schedule_type is None:
         return None
-    types = {f.name: f.type for f in dataclasses.fields(space.schedule)}
+    types = {f.name: f.type for f in dataclasses.fields(schedule_type)}
     if {name: type(v).__name__ for name, v in fields.items()} != types:
         return None
-    decoded_schedule: Schedule = space.schedule(**fields)
+    decoded_schedule: Schedule = schedule_type(**fields)
     return decoded_schedule if admits(spec, target, decoded_schedule) else None
 
 
@@ -51,7 +53,7 @@ class Tuned:
     `elsewhere` is then its name. shipped: what comes with Verax; of it records for this target,
     family of processors and number of threads are taken where there is no exact one, whatever
     version and processor of the family they are of. transfers: whether other records of the same
-    family are taken, too.
+    family are taken, too. card: of a GPU's target, of those that NVIDIA's driver has.
     """
 
     def __init__(
@@ -62,9 +64,11 @@ class Tuned:
         host: Host | None = None,
         transfers: bool = False,
         shipped: Contents = NOTHING,
+        card: int = 0,
     ) -> None:
-        self.target, self.host, self.elsewhere = target, host or Host.here(target, threads), ""
-        if host is None and not target.runs_here():
+        self.target, self.elsewhere = target, ""
+        self.host = host or Host.here(target, threads, card)
+        if host is None and not target.runs_here(card):
             self.host, self.elsewhere = _only_host(contents, self.host)
         self.transfers = transfers
         self._exact: dict[str, ChosenSchedule] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-import contextlib
+import functools
 import itertools
 import operator
 import weakref
@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from verax.base.errors import DeviceError
 from verax.runtime.arguments import add_outputs
 from verax.runtime.counted_sizes import CountedStage
 from verax.runtime.execution_context import Clock, ExecutionContext
@@ -28,40 +27,12 @@ from verax.runtime.gpu.launches import (
     DeviceStep,
     Launch,
 )
+from verax.runtime.gpu.loaded import SMALLEST_ALLOCATION, LoadedKernels, free_all
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program_binary import CTX_ARENA, Scheduled, Segment, Tensor
 from verax.runtime.python_steps import BoundCount, BoundPython
 
 Control: TypeAlias = DeviceBranch | DeviceLoop | DeviceRepeat
-SMALLEST_ALLOCATION = 256
-"""Bytes: an array of nothing has an address, too."""
-
-
-class LoadedKernels:
-    """A program's kernels and weights on a device, for all of its contexts."""
-
-    def __init__(
-        self,
-        device: Device,
-        kernels: dict[str, Any],
-        segments: dict[str, tuple[DeviceStep, ...]],
-        weights: Sequence[np.ndarray],
-    ) -> None:
-        """weights: the program's own, then its blocks; each is copied to the device."""
-        self.device, self.kernels, self.segments = device, kernels, segments
-        self.weights: list[int] = []
-        self._finalizer = weakref.finalize(self, _free_all, device, self.weights)
-        self._finalizer.atexit = False
-        for array in weights:
-            self.weights.append(device.allocate(max(array.nbytes, SMALLEST_ALLOCATION)))
-            if array.nbytes:
-                device.write(self.weights[-1], array)
-
-
-def _free_all(device: Device, addresses: Sequence[int]) -> None:
-    for address in addresses:
-        with contextlib.suppress(DeviceError):  # a card that failed has nothing to give back
-            device.free(address)
 
 
 class GpuContext(ExecutionContext):
@@ -231,8 +202,7 @@ class GpuContext(ExecutionContext):
                     addresses.append(buffer.address)
             self._in_flight = (arrays, reused)
             self._bind_io(addresses)
-            argument = self._argument
-            collections.deque(map(operator.call, self._schedule, itertools.repeat(argument)), 0)
+            self._run_schedule()
             for array, address in read:
                 if array.nbytes:
                     self._device.read(array, address)
@@ -257,11 +227,28 @@ class GpuContext(ExecutionContext):
         waits for; it is waited for here only where the network has checks."""
         with self._on(stream):
             self._bind_io([*addresses, *outputs])
-            argument = self._argument
-            collections.deque(map(operator.call, self._schedule, itertools.repeat(argument)), 0)
+            self._run_schedule()
             if self._passed:
                 self._device.read(self.arena[: len(self._passed)], self._arena_address)
             self._finish()
+
+    def time_on_device(self, addresses: Sequence[int], outputs: Sequence[int]) -> float:
+        """Seconds of a run as `run_on_device`, by the device's clock. What has to be done before
+        its first kernel is done before, and it is waited for."""
+        with self._on(None):
+            self._bind_io([*addresses, *outputs])
+            for entry in self.binary.schedule:
+                if isinstance(entry, Segment):
+                    self._make_ready(entry.function)
+            seconds = self._device.elapsed(self._run_schedule)
+            if self._passed:
+                self._device.read(self.arena[: len(self._passed)], self._arena_address)
+            self._finish()
+        return seconds
+
+    def _run_schedule(self) -> None:
+        argument = self._argument
+        collections.deque(map(operator.call, self._schedule, itertools.repeat(argument)), 0)
 
     def run_prepared(self, argument: Any, arrays: Sequence[np.ndarray]) -> None:
         """As that of `ExecutionContext`, for arrays of the host."""
@@ -280,7 +267,7 @@ class GpuContext(ExecutionContext):
     def time_steps(
         self, arrays: Sequence[np.ndarray], runs: int, clock: Clock, chunk_count: int
     ) -> list[list[int]]:
-        """As `Program.time_steps`; the whole batch at once."""
+        """As `Program.time_steps`, kernels by the device's own clock; the whole batch at once."""
         with self._on(None):
             return self._time_steps([np.ascontiguousarray(a) for a in arrays], runs, clock)
 
@@ -291,7 +278,12 @@ class GpuContext(ExecutionContext):
         for _ in range(runs):
             values: dict[str, np.ndarray] = {}
             elapsed = []
-            for step in self._schedule:
+            for entry, step in zip(self.binary.schedule, self._schedule, strict=True):
+                if isinstance(entry, Segment):
+                    self._make_ready(entry.function)
+                    run = functools.partial(step, self._argument)
+                    elapsed.append(round(1e9 * self._device.elapsed(run)))
+                    continue
                 self._device.synchronize()
                 start = clock()
                 self._execute(step, values, callers)
@@ -351,11 +343,20 @@ class GpuContext(ExecutionContext):
 
     def run_segment(self, name: str) -> None:
         """Launch what a segment of the program launches."""
+        self._run_launches(self._segment(name), 0)
+
+    def _segment(self, name: str) -> list[LaunchSequence | Control]:
         if name not in self._prepared:
             prepared = self._prepare(self._loaded.segments[name], 0)
             self._prepared[name] = prepared
             self._uses_of_io += self._io_in(self._loaded.segments[name], prepared)
-        self._run_launches(self._prepared[name], 0)
+        return self._prepared[name]
+
+    def _make_ready(self, name: str) -> None:
+        """Have the launches of a segment do nothing but launch."""
+        for step in self._segment(name):
+            if isinstance(step, LaunchSequence):
+                self._device.prepare(step)
 
     def _run_launches(self, steps: list[LaunchSequence | Control], trip: int) -> None:
         for step in steps:
@@ -473,5 +474,5 @@ def _segment_of(context: weakref.ref[GpuContext], name: str) -> Callable[[Any], 
 
 
 def _free_memory(device: Device, memory: dict[str, int]) -> None:
-    _free_all(device, list(memory.values()))
+    free_all(device, list(memory.values()))
     memory.clear()

@@ -12,7 +12,7 @@ import ctypes
 import dataclasses
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -30,8 +30,10 @@ from verax.runtime.gpu.launches import launches
 R = TypeVar("R")
 USUAL_SHARED = 48 << 10
 """Bytes of shared memory that a block may have without being asked for."""
-NON_BLOCKING, WITHOUT_TIMING = 1, 2
-"""Flags of a stream that waits for no other, and of an event."""
+NON_BLOCKING = 1
+"""Flag of a stream that waits for no other."""
+TIMED, WITHOUT_TIMING = 0, 2
+"""Flags of events."""
 LOG_BYTES = 8 << 10
 MOST_COMPILERS = 8
 """Threads in which the driver makes machine code."""
@@ -69,13 +71,9 @@ class CudaDevice:
 
     def order(self, before: int, after: int) -> None:
         """Work that is asked of the stream `after` from now on waits for all of `before`."""
-        with self.use():
-            event = call("cuEventCreate", WITHOUT_TIMING, during=self.name)
-            try:
-                call("cuEventRecord", event, before, during=self.name)
-                call("cuStreamWaitEvent", after, event, 0, during=self.name)
-            finally:
-                call("cuEventDestroy", event)
+        with self.use(), self._event(WITHOUT_TIMING) as event:
+            call("cuEventRecord", event, before, during=self.name)
+            call("cuStreamWaitEvent", after, event, 0, during=self.name)
 
     def synchronize(self) -> None:
         """Wait until all work of the stream is done. Raises `DeviceError` where a kernel failed."""
@@ -228,12 +226,10 @@ class CudaDevice:
         if (stream := self._current()) is None:
             with self.use():
                 return self.launch(sequence)
-        if sequence.handle is None and sequence.runs and len(sequence.launches) >= GRAPH_FROM:
-            sequence.handle = _Graph(self, sequence.launches)
-            sequence.changed.clear()
+        self.prepare(sequence)
         sequence.runs += 1
         if sequence.handle is not None:
-            sequence.handle.launch(sequence, stream)
+            sequence.handle.launch(stream)
             return
         for one in sequence.launches:
             call(
@@ -242,6 +238,38 @@ class CudaDevice:
                 one.shared, stream, ctypes.addressof(one.parameters), 0,
                 during=self.name,
             )  # fmt: skip
+
+    def prepare(self, sequence: LaunchSequence) -> None:
+        """See `Device.prepare`: from the second run on there is a graph, with these pointers."""
+        if self._current() is None:
+            with self.use():
+                return self.prepare(sequence)
+        if sequence.handle is not None:
+            sequence.handle.update(sequence)
+        elif sequence.runs and len(sequence.launches) >= GRAPH_FROM:
+            sequence.handle = _Graph(self, sequence.launches)
+            sequence.changed.clear()
+
+    def elapsed(self, work: Callable[[], None]) -> float:
+        """See `Device.elapsed`: between two events of the stream."""
+        if (stream := self._current()) is None:
+            with self.use():
+                return self.elapsed(work)
+        with self._event(TIMED) as start, self._event(TIMED) as end:
+            call("cuEventRecord", start, stream, during=self.name)
+            work()
+            call("cuEventRecord", end, stream, during=self.name)
+            call("cuEventSynchronize", end, during=self.name)
+            return float(call("cuEventElapsedTime", start, end, during=self.name)) / 1e3
+
+    @contextlib.contextmanager
+    def _event(self, flags: int) -> Iterator[Any]:
+        """An event, for as long as the block."""
+        event = call("cuEventCreate", flags, during=self.name)
+        try:
+            yield event
+        finally:
+            call("cuEventDestroy", event)
 
     def _later(self, owner: Any, function: str, handle: Any) -> None:
         """Call a function of the driver on `handle` when `owner` is gone."""
@@ -295,11 +323,14 @@ class _Graph:
         self._executable = call("cuGraphInstantiate", graph, 0, during=device.name)
         device._later(self, "cuGraphExecDestroy", self._executable)
 
-    def launch(self, sequence: LaunchSequence, stream: int) -> None:
+    def update(self, sequence: LaunchSequence) -> None:
+        """Have the pointers of those that are changed."""
         for i in sorted(sequence.changed):
             node = _node(sequence.launches[i])
             call("cuGraphExecKernelNodeSetParams", self._executable, self._nodes[i], node)
         sequence.changed.clear()
+
+    def launch(self, stream: int) -> None:
         call("cuGraphLaunch", self._executable, stream)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -92,6 +92,14 @@ class Device(Protocol):
     def launch(self, sequence: LaunchSequence) -> None:
         """Run kernels, one after the other. A sequence that is launched again is the same one, but
         for the pointers of those that are `changed`."""
+
+    def prepare(self, sequence: LaunchSequence) -> None:
+        """Do what the next `launch` of a sequence would do before it launches."""
+
+    def elapsed(self, work: Callable[[], None]) -> float:
+        """Seconds by the device's own clock that it is at `work`, which asks it for some, and for
+        nothing of which the host waits if the time is to be the device's alone. It waits until all
+        is done. Raises as `synchronize`."""
 
     def synchronize(self) -> None:
         """Wait until all work is done. Raises `VeraxError` where a kernel failed."""

@@ -11,11 +11,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from verax.base.errors import CompileError, UsageError
+from verax.runtime.clocks import thread_clock
 from verax.runtime.engine import load_object
 from verax.runtime.execution_context import aligned_zeros
 from verax.runtime.gpu.code import GpuCode
@@ -98,6 +100,16 @@ class EmulatedDevice:
         order = order_from_environment() & ~FENCED
         for one in sequence.launches:
             one.kernel(ctypes.addressof(one.pointers), one.items, one.blocks, order)
+
+    def prepare(self, sequence: LaunchSequence) -> None:
+        """There is nothing to do."""
+
+    def elapsed(self, work: Callable[[], None]) -> float:
+        """By the clock of the processor, whose caller's thread all threads of the GPU are."""
+        clock = thread_clock()
+        start = clock()
+        work()
+        return (clock() - start) / 1e9
 
     def synchronize(self) -> None:
         """Nothing is ever under way."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from verax.runtime.execution_context import ExecutionContext
 from verax.runtime.gpu.arrays import DeviceArray, on_device, output_array
 from verax.runtime.gpu.calls import DeviceInputs
 from verax.runtime.gpu.code import packed, unpacked
-from verax.runtime.gpu.context import GpuContext, LoadedKernels
+from verax.runtime.gpu.context import GpuContext
 from verax.runtime.gpu.devices import device_of
+from verax.runtime.gpu.loaded import LoadedKernels
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program
 from verax.runtime.program_binary import ProgramBinary
@@ -59,6 +61,20 @@ class GpuProgram(Program):
         if not self.binary.object_code:
             return b""
         return packed(self.device.with_machine_code(unpacked(self.binary.object_code)))
+
+    def time_on_device(
+        self, arrays: Sequence[DeviceArray], outputs: Sequence[DeviceArray]
+    ) -> float:
+        """Seconds of a run on arrays on the device, by its own clock, without a copy.
+
+        For programs that can run without a step in Python, of known sizes. Raises as `run`.
+        """
+        context = self.acquire()
+        try:
+            assert isinstance(context, GpuContext), "a native program has code"
+            return context.time_on_device([a.address for a in arrays], [a.address for a in outputs])
+        finally:
+            self.release(context)
 
     def poison(self, fill: int) -> None:
         """Fill every byte of the arenas that holds nothing between runs with `fill` (0 to 255)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.convolution.spec import ConvSpec
@@ -27,6 +27,8 @@ from verax.compiler.kernels.sizes import ceil_div, static_size
 from verax.compiler.kernels.target import LANES
 
 CHUNKS = LANES // CHUNK
+MOST_COLS = 8
+"""Outputs of a thread."""
 MOST_UNROLLED = 256
 """Multiply-adds by four channels that are written out; larger kernels loop over rows of taps."""
 
@@ -56,6 +58,21 @@ def strip_schedule(spec: ConvSpec) -> StripSchedule:
         return StripSchedule(cols=1)
     max_cols = 4 if spec.strides[2] == 1 else 2
     return StripSchedule(cols=min(max_cols, cols))
+
+
+def strips_admitted(spec: ConvSpec, schedule: object) -> bool:
+    """Whether a kernel of known sizes may have a schedule."""
+    return (
+        isinstance(schedule, StripSchedule)
+        and type(schedule.cols) is int
+        and 1 <= schedule.cols <= min(MOST_COLS, static_size(spec.output[2]))
+        and schedule == StripSchedule(cols=schedule.cols)
+    )
+
+
+def strips_tried(best: ConvSchedule) -> Iterator[ConvSchedule]:
+    """Other numbers of outputs of a thread."""
+    return (dataclasses.replace(best, cols=cols) for cols in (1, 2, 4, 8, 3, 6))
 
 
 def emit_strips(module: ModuleBuilder, spec: ConvSpec, schedule: StripSchedule) -> Kernel:

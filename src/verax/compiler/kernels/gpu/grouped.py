@@ -10,6 +10,7 @@ import math
 
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.convolution.spec import ConvSpec, Phase
+from verax.compiler.kernels.gpu.depthwise import MOST_COLS
 from verax.compiler.kernels.gpu.finish import Channels
 from verax.compiler.kernels.gpu.index32 import Index32
 from verax.compiler.kernels.llvm import text as ir
@@ -35,6 +36,16 @@ def takes(spec: ConvSpec) -> bool:
     is_depthwise = spec.depthwise and spec.x.lane == 1
     is_other = spec.aligned or is_depthwise or spec.paired
     return not is_other and factors == ("float32",) * 3 and spec.y.lane == 1
+
+
+def filters_admitted(schedule: object) -> bool:
+    """Whether a kernel of known sizes may have a schedule."""
+    return (
+        isinstance(schedule, FilterSchedule)
+        and type(schedule.cols) is int
+        and 1 <= schedule.cols <= MOST_COLS
+        and schedule == FilterSchedule(cols=schedule.cols)
+    )
 
 
 def emit_filters(module: ModuleBuilder, spec: ConvSpec, schedule: FilterSchedule) -> Kernel:

@@ -23,6 +23,7 @@ from verax.compiler.kernels.registry import (
     Stage,
     emits,
 )
+from verax.compiler.kernels.sizes import entries
 from verax.compiler.kernels.target import Target
 
 
@@ -46,10 +47,16 @@ def _register(kind: type, dtypes: Sequence[str], as_convolution: Callable[[Any],
 
     def stages(spec: Any, target: Target) -> Sequence[Stage]:
         conv = as_convolution(spec)
+        if depthwise.takes(conv) or grouped.takes(conv):
+            return () if entries(conv) else (depthwise.strips_tried,)
         return TILED.stages(in_words(conv), target) if takes(conv) else ()
 
     def admits(spec: Any, target: Target, schedule: Any) -> bool:
         conv = as_convolution(spec)
+        if depthwise.takes(conv):
+            return not entries(conv) and depthwise.strips_admitted(conv, schedule)
+        if grouped.takes(conv):
+            return not entries(conv) and grouped.filters_admitted(schedule)
         return takes(conv) and TILED.admits(conv, target, schedule)
 
     @emits(
@@ -57,7 +64,9 @@ def _register(kind: type, dtypes: Sequence[str], as_convolution: Callable[[Any],
         dtypes=dtypes,
         schedules=schedules,
         target="gpu",
-        space=Space(TileSchedule, stages, admits),
+        space=Space(
+            TileSchedule, stages, admits, (depthwise.StripSchedule, grouped.FilterSchedule)
+        ),
         settle=elsewhere.settle,
     )
     def emit(module: ModuleBuilder, spec: Any, schedule: Any) -> Kernel:
