@@ -44,7 +44,8 @@ def perform(
     html: Path | None,
 ) -> None:
     """Carry out the command with the options of `verax.cli.evaluate`."""
-    can_write(json, html, resume)
+    code = None if metric is None else metric.rpartition(":")[0] or metric
+    can_write(json, html, resume, reads=[model, data, labels, classes, reading.params, code])
     image = image_options(photo)
     with progress("evaluating") as show:
         record = evaluate(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from verax.cli.console import (
     write_json,
 )
 from verax.cli.inputs import read_inputs
+from verax.cli.interrupts import Interrupted
 from verax.cli.models import load_file, require_model
 from verax.cli.results import write_record
 from verax.compiler.artifacts.default_history import default_history
@@ -48,7 +51,7 @@ def perform(
     html: Path | None,
 ) -> None:
     """Carry out the command with the options of `verax.cli.tune`."""
-    can_write(json, html)
+    can_write(json, html, reads=[model, reading.params, tuning.history or default_history()])
     devices = dataclasses.replace(devices, workers=workers, ray=ray)
     if not devices.device and (devices.workers or devices.ray is not None):
         raise UsageError(
@@ -61,7 +64,7 @@ def perform(
     if devices.device:
         _on_devices(model, tuning, devices, reading, dict(given or {}), json, html)
         return
-    with progress(model.name) as show:
+    with _keeping(tuning.history or default_history()), progress(model.name) as show:
         record = tune(loaded, given or None, progress=show, options=tuning)
     _show(record)
     write_record(record, json, html)
@@ -95,7 +98,7 @@ def _on_devices(
         "params": reading.params,
         "evaluation": reading.evaluation,
     }
-    with progress(model.name) as show:
+    with _keeping(history), progress(model.name) as show:
         results = tune_devices(
             model, devices, history, tuning,
             reading=keywords, inputs=arrays or None, progress=show,
@@ -107,7 +110,33 @@ def _on_devices(
     if not all(result.is_right for result in results):
         raise typer.Exit(1)
     if any(result.record is None for result in results):
+        if any(result.ends for result in results if result.record is None):
+            errors.print(Text(_kept_in(history)), soft_wrap=True)
         raise typer.Exit(2)
+
+
+@contextmanager
+def _keeping(history: str | None) -> Iterator[None]:
+    """Inside, an interruption says where what was measured by then is, if anything was."""
+    before = _size(history)
+    try:
+        yield
+    except (Interrupted, KeyboardInterrupt):
+        if history is not None and _size(history) > before:
+            errors.print(Text(_kept_in(history)), soft_wrap=True)
+        raise
+
+
+def _size(path: str | None) -> int:
+    """Bytes of a file; 0 where it is not there."""
+    try:
+        return 0 if path is None else Path(path).stat().st_size
+    except OSError:
+        return 0
+
+
+def _kept_in(history: str) -> str:
+    return f"what was measured is in {history}; the same command with --resume goes on from there"
 
 
 def _show(record: TuningRecord) -> None:
@@ -117,11 +146,13 @@ def _show(record: TuningRecord) -> None:
 
 
 def _show_device(result: DeviceResult) -> None:
-    for end in result.ends:
+    again = result.ends if result.record is not None else result.ends[:-1]
+    for end in again:
         errors.print(Text(f"warning: {result.label} ended, and was begun again: {end}"))
     if result.record is not None:
         output.print(Text(f"{result.label}:"))
         output.print(tuning_table(result.record))
         output.print(Text(str(result.record)), soft_wrap=True)
     else:
-        errors.print(Text(f"{result.label}: {result.error}"), soft_wrap=True)
+        text = f" {result.label} was not tuned: {result.error}"
+        errors.print(Text.assemble(("error:", "red"), text), soft_wrap=True)
