@@ -64,7 +64,10 @@ def _refuse(self: racing.BenchRacer, schedule: object) -> racing.Trial:
         (("--history", "H", "--json", "MODEL"), "would replace it"),
         (("--history", "H", "--json", "H"), "would replace it"),
         (("--history", "H", "--device", "cores=0"), "names no cores"),
-        (("--history", "H", "--device", "cores=1", "--workers", "999"), "too many for the"),
+        (
+            ("--history", "H", "--device", "cores=1", "--workers", "999"),
+            "too many for this",
+        ),
     ],
 )
 def test_bad_arguments_are_said(

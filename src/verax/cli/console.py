@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from verax.base.errors import UsageError
 from verax.base.files import atomic_write
+from verax.cli.interrupts import Interrupted
 from verax.report.console import PlainConsole
 
 output = PlainConsole(highlight=False, soft_wrap=False)
@@ -154,6 +155,26 @@ def _parse_literal(text: str) -> bool | int | float:
 def _is_special(path: Path) -> bool:
     """Whether it is a device or a pipe, which may get several results."""
     return path.exists() and not path.is_file()
+
+
+@contextmanager
+def noting_interruption(path: str | Path | None, note: str) -> Iterator[None]:
+    """Inside, an interruption says `note` if the file, to which work is appended, has grown."""
+    before = _size(path)
+    try:
+        yield
+    except (Interrupted, KeyboardInterrupt):
+        if _size(path) > before:
+            errors.print(note, markup=False, highlight=False)
+        raise
+
+
+def _size(path: str | Path | None) -> int:
+    """Bytes of a file; 0 where there is none."""
+    try:
+        return 0 if path is None else os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 @contextmanager

@@ -106,7 +106,8 @@ class RemoteNetwork:
         return QuarantinedError(
             "the device gives other bits than the same code elsewhere: it is in quarantine, and "
             "nothing is taken from it",
-            place=f"{self.label} on {self.machine}: {workload.spec} with {schedule_words(schedule)}",
+            place=f"{self.label} on {self.machine}: {workload.spec} with "
+            + schedule_words(schedule),
             next_step=f"python -m verax.device_tuning.quarantine {repro}",
             repro=str(repro),
         )

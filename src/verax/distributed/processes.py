@@ -30,18 +30,24 @@ LENGTH = struct.Struct("<Q")
 BLOCK = 1 << 20
 
 
+def require_room(workers: int) -> None:
+    """Raise `UsageError` for so many workers that this machine could only choke on them."""
+    cores = os.cpu_count() or 1
+    most = max(MIN_LIMIT, A_CORE * cores)
+    if workers > most:
+        raise UsageError(
+            f"{workers} workers are too many for this machine of {cores} cores: each is a process "
+            "with libraries of its own",
+            next_step=f"give at most {most}; as many as there are cores is usual",
+        )
+
+
 class ProcessPool(WorkerPool):
     """A pool of processes of this machine."""
 
     def __init__(self, workers: int) -> None:
         super().__init__(workers)
-        most = max(MIN_LIMIT, A_CORE * (os.cpu_count() or 1))
-        if workers > most:
-            raise UsageError(
-                f"{workers} workers are too many for the {os.cpu_count() or 1} cores of this "
-                "machine: each is a process with libraries of its own",
-                next_step=f"give at most {most}; as many as there are cores is usual",
-            )
+        require_room(workers)
 
     def _worker(self, device: ExclusiveDevice | None) -> Worker:
         if device is not None and device.host not in ("", host_name()):

@@ -202,6 +202,7 @@ def _summary(kernels: Sequence[Compared], between: Sequence[str]) -> str:
     carried = [k.first_on_second for k in kernels if k.first_on_second]
     gaining = sum(gain > 1 for gain in carried)
     return (
-        f"{_counted(len(kernels), 'kernel')} in common, {same} with the same schedule; of {len(carried)} "
-        f"schedules of {between[0]} that were measured on {between[1]}, {gaining} gain there"
+        f"{_counted(len(kernels), 'kernel')} in common, {same} with the same schedule; of "
+        f"{len(carried)} schedules of {between[0]} that were measured on {between[1]}, "
+        f"{gaining} gain there"
     )

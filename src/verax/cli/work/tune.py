@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from verax.base.options import InputOptions, ModelOptions
 from verax.cli.console import (
     can_write,
     errors,
+    noting_interruption,
     output,
     parse_shapes,
     parse_values,
@@ -24,7 +23,6 @@ from verax.cli.console import (
     write_json,
 )
 from verax.cli.inputs import read_inputs
-from verax.cli.interrupts import Interrupted
 from verax.cli.models import load_file, require_model
 from verax.cli.results import write_record
 from verax.compiler.artifacts.default_history import default_history
@@ -51,7 +49,8 @@ def perform(
     html: Path | None,
 ) -> None:
     """Carry out the command with the options of `verax.cli.tune`."""
-    can_write(json, html, reads=[model, reading.params, tuning.history or default_history()])
+    history = tuning.history or default_history()
+    can_write(json, html, reads=[model, reading.params, history])
     devices = dataclasses.replace(devices, workers=workers, ray=ray)
     if not devices.device and (devices.workers or devices.ray is not None):
         raise UsageError(
@@ -64,7 +63,7 @@ def perform(
     if devices.device:
         _on_devices(model, tuning, devices, reading, dict(given or {}), json, html)
         return
-    with _keeping(tuning.history or default_history()), progress(model.name) as show:
+    with noting_interruption(history, _kept_in(history)), progress(model.name) as show:
         record = tune(loaded, given or None, progress=show, options=tuning)
     _show(record)
     write_record(record, json, html)
@@ -98,7 +97,7 @@ def _on_devices(
         "params": reading.params,
         "evaluation": reading.evaluation,
     }
-    with _keeping(history), progress(model.name) as show:
+    with noting_interruption(history, _kept_in(history)), progress(model.name) as show:
         results = tune_devices(
             model, devices, history, tuning,
             reading=keywords, inputs=arrays or None, progress=show,
@@ -115,27 +114,7 @@ def _on_devices(
         raise typer.Exit(2)
 
 
-@contextmanager
-def _keeping(history: str | None) -> Iterator[None]:
-    """Inside, an interruption says where what was measured by then is, if anything was."""
-    before = _size(history)
-    try:
-        yield
-    except (Interrupted, KeyboardInterrupt):
-        if history is not None and _size(history) > before:
-            errors.print(Text(_kept_in(history)), soft_wrap=True)
-        raise
-
-
-def _size(path: str | None) -> int:
-    """Bytes of a file; 0 where it is not there."""
-    try:
-        return 0 if path is None else Path(path).stat().st_size
-    except OSError:
-        return 0
-
-
-def _kept_in(history: str) -> str:
+def _kept_in(history: str | None) -> str:
     return f"what was measured is in {history}; the same command with --resume goes on from there"
 
 
