@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
+from typing import NoReturn
 
 from verax.base.errors import VeraxError
 from verax.distributed import WorkerPool, open_pool
@@ -36,6 +38,15 @@ def pool_of(options: argparse.Namespace) -> WorkerPool:
     except VeraxError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def run_script(main: Callable[[], int | None]) -> NoReturn:
+    """End the process with the code of a script's `main`; Ctrl-C is one line and 130."""
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
 
 
 def _count(text: str) -> int:
