@@ -33,12 +33,12 @@ BLOCK = 1 << 20
 def require_room(workers: int) -> None:
     """Raise `UsageError` for so many workers that this machine could only choke on them."""
     cores = os.cpu_count() or 1
-    most = max(MIN_LIMIT, A_CORE * cores)
-    if workers > most:
+    limit = max(MIN_LIMIT, A_CORE * cores)
+    if workers > limit:
         raise UsageError(
             f"{workers} workers are too many for this machine of {cores} cores: each is a process "
             "with libraries of its own",
-            next_step=f"give at most {most}; as many as there are cores is usual",
+            next_step=f"give at most {limit}; as many as there are cores is usual",
         )
 
 

@@ -54,8 +54,8 @@ class TunedKernel:
 def beside_rule(schedule: str, rule: str) -> str:
     """Words of a schedule, and those of the rule's that are not among them; parted by commas."""
     words = schedule.split(", ")
-    others = [word for word in rule.split(", ") if word not in words]
-    return f"{schedule}; {BY_RULE} {', '.join(others)}" if others else schedule
+    remaining = [word for word in rule.split(", ") if word not in words]
+    return f"{schedule}; {BY_RULE} {', '.join(remaining)}" if remaining else schedule
 
 
 @dataclass(frozen=True, repr=False)

@@ -166,8 +166,8 @@ def _kernel_table(lines: Sequence[Line]) -> Table:
     for line in lines:
         target = line.host.target.partition(" ")[0]
         machine, device = line.origin.machine, line.origin.device
-        where = " ".join(filter(None, (machine, device, target, f"x{line.host.threads}")))
-        name = Text("\n".join(filter(None, (line.origin.network, where))))
+        location = " ".join(filter(None, (machine, device, target, f"x{line.host.threads}")))
+        name = Text("\n".join(filter(None, (line.origin.network, location))))
         gain = float(line.entry["gain"])
         kernel = Text(line.origin.spec or line.kernel[:12])
         table.add_row(kernel, name, f"{gain:.3f}", Text(line.schedule_words))

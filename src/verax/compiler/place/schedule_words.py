@@ -27,8 +27,8 @@ def schedule_words(schedule: Schedule | Encoded, rule: Schedule | Encoded | None
     return words if rule is None else beside_rule(words, words_beside(rule, schedule))
 
 
-def words_beside(schedule: Schedule | Encoded, other: Schedule | Encoded | None = None) -> str:
-    """A schedule in words. What differs from `other` is named even where it is as by default."""
+def words_beside(schedule: Schedule | Encoded, baseline: Schedule | Encoded | None = None) -> str:
+    """A schedule in words. What differs from `baseline` is named even where it is as by default."""
     kind, fields = _encoded(schedule)
     say = WORDS.get(kind)
     if say is None:
@@ -37,7 +37,7 @@ def words_beside(schedule: Schedule | Encoded, other: Schedule | Encoded | None 
     if set(own) != set(DEFAULTS[kind]):
         return schedule_text(kind, fields)
     usual = {**DEFAULTS[kind]}
-    if other is not None and (its := _encoded(other))[0] == kind:
+    if baseline is not None and (its := _encoded(baseline))[0] == kind:
         usual = {n: v if {**usual, **its[1]}[n] == own[n] else None for n, v in usual.items()}
     named = {name for name, value in own.items() if value != usual[name]}
     return ", ".join(say(own, named))
