@@ -57,9 +57,11 @@ class Samples:
         except InputError as error:
             if error.place != self.names[i]:
                 raise
-            raise InputError(error.cause, place=self.place(i), next_step=error.next_step) from error
+            raise InputError(
+                error.cause, place=self.location_of(i), next_step=error.next_step
+            ) from error
 
-    def place(self, i: int) -> str:
+    def location_of(self, i: int) -> str:
         """Where sample i is, for errors: a name inside of a file, with that file."""
         return self.names[i] if self.kind == "file" else f"{self.names[i]} of {self.location}"
 
