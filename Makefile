@@ -67,7 +67,7 @@ gpu: $(VENV)/.test  ## A card of NVIDIA beside the processor: bits, and times be
 	$(BIN)/python -m benchmarks.cuda $(ARGS)
 
 campaign: $(VENV)/.test  ## The judge measured on random networks and planted mistakes (ARGS="plants --limit 2"), half an hour of chaos on a cluster, then the slow tests, and all that draw on fresh draws
-	$(BIN)/python benchmarks/judge $(ARGS)
+	$(BIN)/python -m benchmarks.judge $(ARGS)
 	$(BIN)/python -m benchmarks.chaos --seconds 1800
 	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile=fresh
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.operators_torch import twin, without_gradients
-from benchmarks.pools import add_pool_options, pool_of
+from benchmarks.pools import add_pool_options, pool_of, run_script
 from benchmarks.provenance import stamped
 
 import verax.ops
@@ -419,6 +419,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     unknown = sorted(set(given.operators) - set(REGISTRY))
     if unknown:
         parser.error(f"no such operator: {', '.join(unknown)}")
+    if given.write and not given.write.absolute().parent.is_dir():
+        parser.error(f"there is no folder for {given.write}")
     with pool_of(given) as pool:
         rows = measured(given.operators or sorted(REGISTRY), given.seconds, pool)
     if given.write:
@@ -430,4 +432,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

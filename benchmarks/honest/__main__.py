@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import random
 import re
-import sys
 import time
 import zlib
 from pathlib import Path
@@ -25,7 +24,7 @@ from benchmarks.honest.files import runs_of_files, runs_of_quantised
 from benchmarks.honest.lite import runs_of_lite
 from benchmarks.honest.outcomes import ACCUSED, DIED, TIMED_OUT, UNDECIDED, Outcome, append, read
 from benchmarks.honest.runs import Run, runs_of
-from benchmarks.pools import add_pool_options, pool_of
+from benchmarks.pools import add_pool_options, pool_of, run_script
 from benchmarks.provenance import stamped
 
 from verax.distributed import WorkerPool
@@ -219,4 +218,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_script(main)

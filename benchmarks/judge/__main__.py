@@ -1,9 +1,9 @@
 """The judge measured: false alarms on honest implementations, planted mistakes found.
 
-    python benchmarks/judge                                 # everything (long)
-    python benchmarks/judge honest --limit 50 --only torch
-    python benchmarks/judge plants --limit 2 --only "bias missing" --seconds 60
-    python benchmarks/judge models                          # real networks, if they are there
+    python -m benchmarks.judge                                 # everything (long)
+    python -m benchmarks.judge honest --limit 50 --only torch
+    python -m benchmarks.judge plants --limit 2 --only "bias missing" --seconds 60
+    python -m benchmarks.judge models                          # real networks, if they are there
 
 Prints a table as it goes, and writes every outcome to out/judge.json. Ctrl-C keeps what was done.
 """
@@ -22,11 +22,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from models import ModelCase, model_cases, model_lost, model_to_plain
+from benchmarks.judge.models import ModelCase, model_cases, model_lost, model_to_plain
+from benchmarks.pools import add_pool_options, pool_of
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from verax.base.files import atomic_write
 from verax.campaign.faults_in_numbers import NUMBER_FAULTS
 from verax.campaign.hostile_inputs import STYLES
 from verax.campaign.outcomes import (
@@ -41,7 +43,6 @@ from verax.campaign.outcomes import (
 )
 from verax.campaign.placements import FAULTS
 from verax.campaign.summary import baseline_rows, fault_figures, fault_rows, judged, reasons
-from verax.distributed import open_pool
 
 NETWORKS, PLACEMENTS, PAIRS = 500, 10, 100
 """Random networks for every honest implementation; placements of every kind; pairs of mistakes."""
@@ -145,7 +146,13 @@ PARTS = {
     "hostile": Part(hostile_cases, honest_table),
     "plants": Part(plant_cases, plant_table),
     "pairs": Part(pair_cases, pair_table),
-    "models": Part(real_cases, real_table, "models:run_plain_model", model_to_plain, model_lost),
+    "models": Part(
+        real_cases,
+        real_table,
+        "benchmarks.judge.models:run_plain_model",
+        model_to_plain,
+        model_lost,
+    ),
 }
 
 
@@ -156,14 +163,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", metavar="KIND", help="regular expression")
     parser.add_argument("--seconds", type=float, help="begin nothing new after so long")
-    parser.add_argument("--workers", type=int, help="processes (default 2), or of a cluster")
-    parser.add_argument(
-        "--ray", nargs="?", const="auto", metavar="ADDRESS", help="run on a Ray cluster"
-    )
+    add_pool_options(parser, workers=2)
     parser.add_argument("--json", type=Path, default=Path("out/judge.json"))
     options = parser.parse_args(arguments)
     if unknown := set(options.parts) - set(PARTS):
-        parser.error(f"there is no part {', '.join(sorted(unknown))}")
+        parser.error(f"there is no part {', '.join(sorted(unknown))}: choose of {', '.join(PARTS)}")
+    try:
+        re.compile(options.only)
+    except re.error as error:
+        parser.error(f"--only {options.only!r} is no regular expression: {error}")
     console = Console(width=WIDTH if not sys.stdout.isatty() else None)
     results: dict[str, list[CaseOutcome]] = {}
     for part in options.parts or PARTS:
@@ -205,9 +213,8 @@ def _outcomes(
     """Outcomes of the cases as they come, with progress on a terminal."""
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task(part, total=len(cases))
-        workers = options.workers or (0 if options.ray is not None else 2)
         own = PARTS[part]
-        with open_pool(workers, options.ray) as pool:
+        with pool_of(options) as pool:
             given = (own.to_plain(case) for case in cases)
             for ended in pool.run(own.function, given, seconds=options.seconds):
                 if ended.loss:
@@ -222,7 +229,8 @@ def _write(path: Path, results: dict[str, list[CaseOutcome]]) -> None:
     """Every outcome so far, as JSON by part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = {part: [dataclasses.asdict(o) for o in own] for part, own in results.items()}
-    path.write_text(json.dumps(written, indent=1))
+    with atomic_write(path) as stream:
+        stream.write(json.dumps(written, indent=1).encode())
 
 
 if __name__ == "__main__":

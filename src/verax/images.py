@@ -287,7 +287,9 @@ def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[Image.Ima
             upright = ImageOps.exif_transpose(picture)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise InputError(
-            f"this cannot be read as a PNG or JPEG image ({error})", place=location
+            f"this cannot be read as a PNG or JPEG image ({error})",
+            place=location,
+            next_step="repair it, or leave it out",
         ) from error
     steps = [f"{location}: {picture.format}, {height} rows x {width} columns, {picture.mode}"]
     if picture.getexif().get(_ORIENTATION, 1) != 1:

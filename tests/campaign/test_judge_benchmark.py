@@ -1,4 +1,4 @@
-"""`python benchmarks/judge`: a table, every outcome as JSON, and nothing lost by Ctrl-C."""
+"""`python -m benchmarks.judge`: a table, every outcome as JSON, and nothing lost by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import sys
 import time
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "judge"
+import pytest
+
+ROOT = Path(__file__).parents[2]
 
 
 def started(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(SCRIPT), *arguments, "--workers", "1"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "benchmarks.judge", "--workers", "1", *arguments]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
 
 
 def test_a_small_campaign_prints_a_table_and_writes_every_outcome(tmp_path: Path) -> None:
@@ -45,8 +49,19 @@ def test_ctrl_c_keeps_what_was_done(tmp_path: Path) -> None:
     assert 0 < len(done) < 500
 
 
-def test_an_unknown_part_is_refused() -> None:
-    run = started("nonsense")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nonsense",), "no part nonsense: choose of honest"),
+        (("honest", "--only", "("), "'(' is no regular expression"),
+        (("honest", "--workers", "-3"), "argument --workers: -3 is below 0"),
+        (("honest", "--workers", "two"), "argument --workers"),
+        (("honest", "--workers", "999", "--only", "^reference$"), "too many for this machine"),
+    ],
+)
+def test_bad_arguments_are_said(arguments: tuple[str, ...], said: str) -> None:
+    """And by 2: the code 1 says that there was a false alarm."""
+    run = started(*arguments)
     _, errors = run.communicate(timeout=600)
-    assert run.returncode == 2
-    assert "no part nonsense" in errors
+    assert run.returncode == 2, errors
+    assert said in errors and "Traceback" not in errors

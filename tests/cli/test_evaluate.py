@@ -210,8 +210,16 @@ BAD: list[tuple[str, Callable[[Path], list[object]]]] = [
     ("not of the form", lambda folder: ["--data", folder, "--metric", "my.py"]),
     ("cannot read the file", lambda folder: ["--data", folder, "--metric", "none.py:f"]),
     ("folder does not exist", lambda folder: ["--data", folder, "--resume", folder / "x" / "y"]),
+    ("would replace it", lambda folder: _written_over(folder, "--json")),
+    ("would replace it", lambda folder: _written_over(folder, "--resume")),
+    ("two results", lambda folder: ["--data", folder, "--resume", "r", "--json", "./r"]),
     ("belong to an .npz file", lambda folder: ["--data", folder, "--arrays", "x,y"]),
 ]
+
+
+def _written_over(folder: Path, option: str) -> list[object]:
+    _, file = arguments = _npz(images=PICTURES, labels=np.zeros(3, int))(folder)
+    return [*arguments, option, file]
 
 
 def _damaged(folder: Path) -> list[object]:

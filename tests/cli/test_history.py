@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +132,7 @@ def test_two_machines_are_compared(cli: Cli, files: Any, tmp_path: Path) -> None
         "history", "compare", *files, "--between", "ann", "--between", "avx2", "--json", record
     )
     assert done.code == 0, done.err
-    assert "1 kernels in common, 0 with the same schedule" in done.out
+    assert "1 kernel in common, 0 with the same schedule" in done.out
     assert "1 gain there" in done.out
     (kernel,) = json.loads(record.read_text())["kernels"]
     assert (kernel["first_gain"], kernel["second_gain"]) == (1.25, 1.75)
@@ -169,3 +172,115 @@ def test_damaged_lines_are_counted_and_left_out(cli: Cli, files: Any, tmp_path: 
     assert done.code == 0
     assert "2 damaged lines and 1 of later versions" in done.err
     assert out.read_bytes() == files[0].read_bytes()
+
+
+@pytest.mark.parametrize("action", ["best", "filter", "merge"])
+def test_a_file_that_is_read_is_not_written(cli: Cli, files: Any, action: str) -> None:
+    """What is left out of it would be lost, and what a tuning appends meanwhile."""
+    fast, slow = files
+    before = fast.read_bytes()
+    for name in (fast, fast.parent / "." / fast.name):
+        done = cli("history", action, slow, fast, "-o", name)
+        assert done.code == 2 and "would replace it" in done.err
+        assert fast.read_bytes() == before
+    link = fast.with_name("link.jsonl")
+    link.symlink_to(fast)
+    assert cli("history", action, link, "-o", fast).code == 2
+    assert cli("history", "list", fast, "--json", fast).code == 2
+    assert fast.read_bytes() == before
+
+
+def test_only_a_history_is_replaced(cli: Cli, files: Any, tmp_path: Path) -> None:
+    notes, slow = tmp_path / "notes.txt", files[1]
+    notes.write_text("my only notes\n")
+    done = cli("history", "best", files[0], "-o", notes)
+    assert done.code == 2 and "no history, and is not overwritten" in done.err
+    assert notes.read_text() == "my only notes\n"
+    assert cli("history", "best", files[0], "-o", slow).code == 0
+    assert len(slow.read_bytes().splitlines()) == 2
+    same = tmp_path / "both"
+    done = cli("history", "best", files[0], "-o", same, "--json", same)
+    assert done.code == 2 and "two results" in done.err and not same.exists()
+
+
+def test_that_nothing_is_left_is_said(cli: Cli, files: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    done = cli("history", "filter", *files, "--kernel", "no such", "-o", out)
+    assert done.code == 0 and "none of the 7 lines" in done.err
+    assert out.read_bytes() == b""
+    done = cli("history", "list", out)
+    assert done.code == 0 and "the history is empty" in done.err and done.out == ""
+
+
+def rule(rows: int, **fields: Any) -> list[Any]:
+    return ["ConvSchedule", {"rows": rows, **fields}]
+
+
+def test_schedules_are_said_in_words_and_written_exactly(cli: Cli, tmp_path: Path) -> None:
+    path, record = tmp_path / "h", tmp_path / "r.json"
+    origin = LineOrigin("", "ann", "net", "pointwise 5", "1.0", "2026-01-02T00:00:00+00:00")
+    exact = ("ConvSchedule", {"rows": 6, "cols": 1, "unroll": 2})
+    other = ("ConvSchedule", {"rows": 6, "cols": 1, "unroll": 4})
+    History(path).append(
+        [
+            {**chosen_line(ChosenSchedule("k1", FAST, exact, 1.5, origin)), "rule": rule(5)},
+            chosen_line(ChosenSchedule("k1", SLOW, other, 1.25, origin)),
+            {**chosen_line(ChosenSchedule("k2", SLOW, other, 1.25, origin)), "rule": [3, {"a": 1}]},
+        ]
+    )
+    done = cli("history", "list", path, "--json", record)
+    assert done.code == 0, done.err
+    shown = " ".join(done.out.split())
+    assert "tile 6 x 32, unrolled by 2; by rule tile 5 x 14 x 32, unrolled by 4" in shown
+    assert "ConvSchedule" not in shown
+    assert json.loads(record.read_text())["kernels"][0]["schedule"] == list(exact)
+    words = ("history", "compare", path, "--between", "avx512", "--between", "avx2")
+    done = cli(*words, "--json", record)
+    assert done.code == 0, done.err
+    shown = done.out
+    assert "tile 6 x 32, unrolled by 2" in shown and "tile 6 x 32, unrolled by 4" in shown
+    (kernel,) = json.loads(record.read_text())["kernels"]
+    assert kernel["first"] == "ConvSchedule(rows=6, cols=1, unroll=2)"
+
+
+def test_tables_fit_eighty_columns_and_name_everything(
+    files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, device = tmp_path / "h", "avx512bf16,cores=12,label=desk"
+    long = dataclasses.replace(FAST, processor="Advanced Maker EPYC 9654 96-Core Processor")
+    line = word("k1" * 20, 3, 1.25, long, "build-machine-17", "2026-01-02T00:00:00+00:00", device)
+    line["spec"] = "direct float32 convolution 2 x 512 to 1024 x 14x14, kernel 3x3, stride 2x2"
+    History(path).append([line, {**line, "kind": "quarantine"}])
+    words = [sys.executable, "-m", "verax.cli.main", "history", "list", str(path)]
+    done = subprocess.run(
+        words, capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    for text in ("kernels", "gain", "measured", "faults", "last", "2026-01-02", "1.250"):
+        assert text in done.stdout
+    assert "QUARANTINE" in done.stdout
+
+
+def test_a_reader_that_leaves_early_is_told_from_a_mistake(files: Any, tmp_path: Path) -> None:
+    """Tables that nobody reads end as they would, with their files; lines that nobody took do
+    not: they are lost."""
+    read, write = os.pipe()
+    os.close(read)
+    main = [sys.executable, "-m", "verax.cli.main", "history"]
+    record = tmp_path / "r.json"
+    words = {"list": [str(files[0]), "--json", str(record)], "merge": [str(files[0])]}
+    codes = {}
+    for action, arguments in words.items():
+        done = subprocess.run(
+            [*main, action, *arguments],
+            stdout=write,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=300,
+        )
+        assert done.stderr == ""
+        codes[action] = done.returncode
+    os.close(write)
+    assert codes == {"list": 0, "merge": 2}
+    assert json.loads(record.read_text())["action"] == "list"

@@ -167,6 +167,24 @@ def test_being_asked_to_end_is_the_same(tmp_path: Path) -> None:
     assert process.returncode == 128 + signal.SIGTERM
 
 
+def test_what_ends_well_by_it_and_then_does_not(tmp_path: Path) -> None:
+    """A hunt stops at Ctrl-C with what it has; a second one, on its way, is an interruption."""
+    body = (
+        "import typer\n"
+        "from verax.cli.interrupts import as_keyboard_interrupt\n"
+        "app = typer.Typer()\n"
+        "@app.command()\n"
+        "def hunt():\n"
+        "    with as_keyboard_interrupt():\n"
+        "        try: print('working', flush=True); time.sleep(60)\n"
+        "        except KeyboardInterrupt: raise KeyboardInterrupt\n"
+        "app([])"
+    )
+    process = started(command(tmp_path, body), "formats")
+    interrupted(process, "working")
+    assert process.returncode == 130
+
+
 def test_what_the_caller_ignores_stays_ignored(tmp_path: Path) -> None:
     body = "print('working', flush=True); time.sleep(1); print('done')"
     process = started(command(tmp_path, body), "formats", usual=signal.SIG_IGN)

@@ -18,9 +18,14 @@ import pytest
 from tests.device_tuning.misbehaving import MisbehavingDevice
 from verax.base.compile_options import DeviceOptions, TuneOptions
 from verax.base.errors import UsageError
+from verax.compiler.kernels.dtypes import FLOAT32
+from verax.compiler.kernels.products.gemm import GemmSpec, Matrix
+from verax.compiler.kernels.registry import schedules
 from verax.compiler.kernels.target import Target
 from verax.compiler.tune.history import History
 from verax.device_tuning import DeviceResult, quarantine, tune_devices
+from verax.device_tuning.builders import Builders
+from verax.distributed import open_pool
 from verax.distributed.contents import FOLDER
 
 pytestmark = [
@@ -194,6 +199,27 @@ def test_devices_that_cannot_be_are_refused(
     with pytest.raises(error, match=said):
         tune_devices(tiny, DeviceOptions(device=device), history, TuneOptions())
     assert not history.exists()
+
+
+def test_a_builder_that_is_asked_when_all_has_ended_says_nothing(
+    tmp_path: Path, history: Path
+) -> None:
+    """A device may ask until its thread hears of the end, and must not wait for ever."""
+    spec, schedule = product()
+    pool = open_pool(1)
+    builders = Builders(pool, 1)
+    pool.close()
+    assert builders.object(spec, schedule, "avx2").result(30) is None
+    begun = Builders(open_pool(1), 1)
+    waiting = [begun.object(spec, schedule, name) for name in ("avx2", "host", "avx512")]
+    begun._pool.close()
+    assert [answer.result(60) for answer in waiting][1:] == [None, None]
+
+
+def product() -> tuple[Any, Any]:
+    """A kernel and its schedule by rule."""
+    spec = GemmSpec(5, 6, 7, Matrix(7, 1), Matrix(6, 1), types=FLOAT32)
+    return spec, schedules(spec, Target.avx2())[0]
 
 
 def test_a_model_that_a_device_cannot_read_is_said(tmp_path: Path, history: Path) -> None:

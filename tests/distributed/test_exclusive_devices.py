@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.distributed import tasks
 from verax.base.errors import DeviceError, UsageError
 from verax.base.processor import VARIABLE
 from verax.distributed import ExclusiveDevice, open_pool
-from verax.distributed.contents import FOLDER
+from verax.distributed.contents import FOLDER, host_name
 from verax.distributed.device import GPUS
 
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -34,10 +35,52 @@ def test_a_text_names_a_device(text: str, device: ExclusiveDevice) -> None:
     assert ExclusiveDevice.parse(text) == device == ExclusiveDevice.of_plain(device.to_plain())
 
 
-@pytest.mark.parametrize("text", ["", "cores=", "cores=x", "cores=3-1", "avx2,avx512", "a=b"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "cores=", "cores=x", "cores=3-1", "avx2,avx512", "a=b", "cores=0", "avx2,cores=00"),
+        *("cores=1,cores=2", "label=a,cores=2,label=b", "vax,cores=1", "cuda,cores=1", "sm_90"),
+    ],
+)
 def test_a_text_that_names_none_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"says nothing of a device|names no cores"):
+    said = r"says nothing of a device|names no cores|is there twice|there is no target"
+    with pytest.raises(UsageError, match=said) as raised:
         ExclusiveDevice.parse(text)
+    assert raised.value.next_step
+
+
+def test_a_host_may_be_a_target_and_the_first_core_a_device() -> None:
+    device = ExclusiveDevice("host,cores=0-0,host=b", "host", 1, (0,), -1, "b")
+    assert ExclusiveDevice.parse("host,cores=0-0,host=b") == device
+
+
+def test_processes_are_no_other_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER, str(tmp_path / "host"))
+    with open_pool(1) as pool:
+        with pytest.raises(UsageError, match="another machine") as raised:
+            pool.actor(tasks.Adder, {"total": 3}, device=ExclusiveDevice("x", host="elsewhere"))
+        assert "--ray" in raised.value.next_step
+        here = ExclusiveDevice("y", host=host_name())
+        assert pool.actor(tasks.Adder, {"total": 3}, device=here).call("add", 4).result(60) == 7
+
+
+def test_a_target_that_the_processor_lacks_is_said_of_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLDER, str(tmp_path / "host"))
+    other = "avx2" if platform.machine() == "aarch64" else "aarch64"
+    with open_pool(1) as pool:
+        actor = pool.actor(tasks.Adder, {"total": 3}, device=ExclusiveDevice("board", other))
+        with pytest.raises(UsageError, match=f"does not run code for '{other}'") as raised:
+            actor.began.result(60)
+    assert raised.value.place.startswith("board on ") and "unset" not in raised.value.next_step
+
+
+def test_a_machine_begins_no_thousand_workers() -> None:
+    with pytest.raises(UsageError, match="too many for this machine") as raised:
+        open_pool(1000)
+    assert "at most" in raised.value.next_step
+    open_pool(16).close()  # where there is one core, too
 
 
 @pinned

@@ -172,5 +172,16 @@ def test_parquet_files_that_do_not_serve_are_refused(digits: Path, tmp_path: Pat
     parquet.write_table(arrow.table({"image": [b"no image"], "label": [0]}), path)
     with pytest.raises(InputError, match=r"cannot be read as a PNG or JPEG image[\s\S]*row 0"):
         verax.evaluate(digits, path)
+    second = io.BytesIO()
+    Image.fromarray(np.arange(480, dtype=np.uint16).reshape(24, 20).astype(np.uint8)).save(
+        second, "PNG"
+    )
+    table = {"image": [second.getvalue(), second.getvalue()[:60]], "label": [0, 3]}
+    parquet.write_table(arrow.table(table), path)
+    for workers in (0, 1):
+        with pytest.raises(InputError, match="PNG or JPEG image") as raised:
+            verax.evaluate(digits, path, workers=workers)
+        assert raised.value.place == f"row 1 of {path}"
+        assert "leave it out" in raised.value.next_step
     with pytest.raises(InputError, match="there is no column 'y'"):
         verax.evaluate(digits, path, arrays=("image", "y"))

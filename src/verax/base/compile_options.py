@@ -84,7 +84,14 @@ class CompilationOptions:
         "-O",
         "--opt-level",
     )
-    threads: int | None = None
+    threads: int | None = option(
+        None,
+        "Threads that the program is made for, and whose history is looked up; 0: as many as "
+        "cores, CPU quota and OMP_NUM_THREADS allow (`verax doctor`).",
+        COMPILING,
+        "--threads",
+        minimum=0,
+    )
     target: str = option(
         "host",
         f"host, {', '.join(NAMES)}; cuda is the first card of this machine, cuda:1 the second.",

@@ -134,10 +134,7 @@ def _features() -> frozenset[str]:
     """Of the instructions that targets take those that may be used. Raises `UsageError` where
     VERAX_TARGET asks for what the processor does not have."""
     available, requested = _processor_features(), os.environ.get(VARIABLE) or "host"
-    here = platform.machine().lower()
-    usable = {
-        n: w for n, (machines, w) in TARGETS.items() if here in machines and available >= {*w}
-    }
+    usable = _usable(available)
     name = "neon" if requested == "aarch64" else requested
     if name != "host" and name not in usable:
         raise UsageError(
@@ -145,6 +142,24 @@ def _features() -> frozenset[str]:
             next_step=f"unset it, or choose one of host, {', '.join(usable)}",
         )
     return available if name == "host" else frozenset(usable[name])
+
+
+def require_usable(requested: str, location: str) -> None:
+    """Raise `UsageError` unless the processor itself runs code for the target, whatever
+    VERAX_TARGET says. location: what asks for it."""
+    usable = _usable(_processor_features())
+    if requested not in ("host", "aarch64" if "neon" in usable else "", *usable):
+        raise UsageError(
+            f"its processor does not run code for {requested!r}",
+            place=location,
+            next_step=f"choose one of host, {', '.join(usable)}",
+        )
+
+
+def _usable(available: frozenset[str]) -> dict[str, tuple[str, ...]]:
+    """Targets of this kind of processor that have no other instructions, and their own."""
+    here = platform.machine().lower()
+    return {n: w for n, (machines, w) in TARGETS.items() if here in machines and available >= {*w}}
 
 
 def _processor_features() -> frozenset[str]:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from verax.base.errors import UsageError
 from verax.base.files import atomic_write
+from verax.cli.interrupts import Interrupted
 from verax.report.console import PlainConsole
 
 output = PlainConsole(highlight=False, soft_wrap=False)
@@ -43,11 +44,25 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def can_write(*paths: Path | None) -> None:
-    """Raise `UsageError` now rather than after the work when a result could not be written."""
+def can_write(*paths: Path | None, reads: Iterable[str | Path | None] = ()) -> None:
+    """Raise `UsageError` now rather than after the work when a result could not be written.
+
+    reads: files that the work reads or appends to, which a result must not replace.
+    """
+    sources = {os.path.realpath(source) for source in reads if source is not None}
+    results = [os.path.realpath(path) for path in paths if path is not None]
     for path in paths:
         if path is None:
             continue
+        own = os.path.realpath(path)
+        if own in sources or (results.count(own) > 1 and not _is_special(path)):
+            raise UsageError(
+                "this file is read, and the result would replace it"
+                if own in sources
+                else "two results would be written to the same file",
+                place=str(path),
+                next_step="give the result another name",
+            )
         folder = path.absolute().parent
         if not folder.is_dir():
             raise UsageError(
@@ -135,6 +150,31 @@ def _parse_literal(text: str) -> bool | int | float:
     if text in ("true", "false"):
         return text == "true"
     return float(text) if re.search("[.en]", text) else int(text)
+
+
+def _is_special(path: Path) -> bool:
+    """Whether it is a device or a pipe, which may get several results."""
+    return path.exists() and not path.is_file()
+
+
+@contextmanager
+def noting_interruption(path: str | Path | None, note: str) -> Iterator[None]:
+    """Inside, an interruption says `note` if the file, to which work is appended, has grown."""
+    before = _size(path)
+    try:
+        yield
+    except (Interrupted, KeyboardInterrupt):
+        if _size(path) > before:
+            errors.print(note, markup=False, highlight=False)
+        raise
+
+
+def _size(path: str | Path | None) -> int:
+    """Bytes of a file; 0 where there is none."""
+    try:
+        return 0 if path is None else os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 @contextmanager

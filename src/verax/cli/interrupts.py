@@ -137,7 +137,7 @@ def ending_quietly() -> Iterator[None]:
 @contextmanager
 def as_keyboard_interrupt() -> Iterator[None]:
     """Inside, Ctrl-C is a KeyboardInterrupt and nothing else: for a command that ends well by it,
-    with what it has by then."""
+    with what it has by then. One that gets out, as from a second Ctrl-C, interrupts the command."""
     ours = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or ours is signal.SIG_IGN:
         yield
@@ -146,6 +146,8 @@ def as_keyboard_interrupt() -> Iterator[None]:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
+    except KeyboardInterrupt as error:
+        raise Interrupted from error
     finally:
         signal.signal(signal.SIGINT, ours)
         signal.set_wakeup_fd(wakeup)

@@ -5,10 +5,14 @@ A command's function has options and help and no body; `done_in` names the modul
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
 from typing import Any
+
+import typer
 
 from verax.cli.groups import gathered, with_flags
 
@@ -21,7 +25,12 @@ def done_in(module: str, **groups: type) -> Callable[[Callable[..., None]], Call
     def late(options: Callable[..., None]) -> Callable[..., None]:
         @wraps(with_flags(options, groups))
         def command(**values: Any) -> None:
-            import_module(module).perform(**gathered(groups, values))
+            try:
+                import_module(module).perform(**gathered(groups, values))
+                sys.stdout.flush()
+            except BrokenPipeError as error:  # data that nobody took: typer would say 1, a mistake
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise typer.Exit(2) from error
 
         return command
 

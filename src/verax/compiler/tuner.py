@@ -30,6 +30,7 @@ from verax.compiler.network_bench import (
     Worth,
     require_here,
 )
+from verax.compiler.place.schedule_words import schedule_words, words_beside
 from verax.compiler.tune.cost_model import LEAST_EXAMPLES, cost_model
 from verax.compiler.tune.history import ChosenSchedule, History, chosen_line
 from verax.compiler.tune.host import Host, LineOrigin
@@ -267,7 +268,9 @@ class _Tuner:
         self._write_chosen(winners if worth.is_kept else {}, results, worth.ratios)
         self.progress("done", 1.0)
         faults = tuple(
-            f"{f.spec}: {t.refused} with {t.schedule}" for f in results.values() for t in f.faults
+            f"{f.spec}: {t.refused} with {schedule_words(t.schedule)}"
+            for f in results.values()
+            for t in f.faults
         )
         if not worth.equal_bits:
             faults += ("the network's outputs differ; nothing is kept",)
@@ -338,8 +341,8 @@ class _Tuner:
             share=seconds / total,
             rule_us=1e6 * seconds,
             best_us=1e6 * seconds * (ratio if is_kept else 1.0),
-            rule=str(rule),
-            schedule=str(best),
+            rule=words_beside(rule, best),
+            schedule=words_beside(best, rule),
             outcome=outcome,
             alone=last.ratio if last else 1.0,
             in_network=ratio,

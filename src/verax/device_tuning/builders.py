@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from verax.base.errors import UsageError, VeraxError
+from verax.base.errors import VeraxError
 from verax.compiler.kernels.canonical import digest
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.target import Target
@@ -124,7 +124,7 @@ class Builders:
                     self.actors[index] = self._begun()
                 self._waiting[index] += 1
                 answer = self.actors[index].call(method, request)
-        except UsageError:  # the pool is closed: the tuning has ended, and nobody wants it
+        except VeraxError:  # the pool is closed: the tuning has ended, and nobody wants it
             future.set_result(None)
             return
 

@@ -15,6 +15,7 @@ from typing import Any
 from verax.compiler.kernels.registry import Schedule, Spec, schedules
 from verax.compiler.kernels.target import Target
 from verax.compiler.network_bench import MakeBench, ProfiledKernel, Worth
+from verax.compiler.place.schedule_words import schedule_words
 from verax.compiler.tune.history import History
 from verax.compiler.tune.host import Host, LineOrigin
 from verax.compiler.tune.kernel_bench import Workload
@@ -107,7 +108,8 @@ class RemoteNetwork:
         return QuarantinedError(
             "the device gives other bits than the same code elsewhere: it is in quarantine, and "
             "nothing is taken from it",
-            place=f"{self.label} on {self.machine}: {workload.spec} with {schedule}",
+            place=f"{self.label} on {self.machine}: {workload.spec} with "
+            + schedule_words(schedule),
             next_step=f"python -m verax.device_tuning.quarantine {repro}",
             repro=str(repro),
         )

@@ -22,6 +22,7 @@ from verax.distributed.outcome import (
     WorkerLateError,
 )
 from verax.distributed.pool import Actor, WorkerPool
+from verax.distributed.processes import require_room
 
 __all__ = [
     "Actor",
@@ -34,4 +35,5 @@ __all__ = [
     "WorkerPool",
     "fetch",
     "open_pool",
+    "require_room",
 ]

@@ -21,7 +21,7 @@ from typing import Any
 from verax.base.cores import available_cores
 from verax.base.errors import DeviceError, UsageError
 from verax.base.gpu.targets import CUDA, EMULATED_GPU, GPU_ARCHITECTURES
-from verax.base.processor import VARIABLE
+from verax.base.processor import PROCESSOR_NAMES, VARIABLE, require_usable
 from verax.distributed.contents import host_folder, host_name
 
 fcntl: Any
@@ -31,6 +31,8 @@ except ImportError:  # Windows: nothing is locked there
     fcntl = None
 
 GPUS = "CUDA_VISIBLE_DEVICES"
+NAMES = ("host", *PROCESSOR_NAMES)
+"""Of targets that a device of cores may have; neon is aarch64's other name."""
 _locks: list[int] = []
 """Open files that this process has locked; they are closed with it."""
 
@@ -55,9 +57,16 @@ class ExclusiveDevice:
     @staticmethod
     def parse(text: str) -> ExclusiveDevice:
         """A device as `--device` takes it (see the module). Raises `UsageError`."""
-        label, target, cores, gpu, host = text, "", "0", -1, ""
+        label, target, cores, gpu, host = text, "", "", -1, ""
+        keys: set[str] = set()
         for index, word in enumerate(text.split(",")):
             key, equals, value = (w.strip() for w in word.partition("="))
+            if equals and key in keys:
+                raise UsageError(
+                    f"{key}= is there twice", place=text, next_step="leave one of them out"
+                )
+            if equals:
+                keys.add(key)
             if not equals and index == 0 and (match := re.fullmatch(r"cuda(?::(\d{1,4}))?", key)):
                 gpu = int(match[1] or 0)
             elif not equals and index == 0 and key in GPU_ARCHITECTURES:
@@ -80,8 +89,15 @@ class ExclusiveDevice:
                     place=text,
                     next_step="for instance avx2,cores=4 or cores=0-3,label=a or cuda:0",
                 )
-        numbers = _numbers(cores, text)
-        return ExclusiveDevice(label, target, len(numbers) or int(cores), numbers, gpu, host)
+        if target not in ("", "neon", EMULATED_GPU, *NAMES):
+            raise UsageError(
+                f"there is no target {target!r}",
+                place=text,
+                next_step=f"choose one of {', '.join(NAMES)}, or a GPU as cuda:0",
+            )
+        numbers = _numbers(cores, text) if cores else ()
+        count = len(numbers) or int(cores or 0)
+        return ExclusiveDevice(label, target, count, numbers, gpu, host)
 
     @property
     def compiled_for(self) -> str:
@@ -101,7 +117,7 @@ class ExclusiveDevice:
 def _numbers(cores: str, text: str) -> tuple[int, ...]:
     """Numbers of cores of "0-3"; none of "4"."""
     match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", cores)
-    if match is None or (match[2] and int(match[2]) < int(match[1])):
+    if match is None or not (int(match[2]) >= int(match[1]) if match[2] else int(match[1])):
         raise UsageError(
             f"cores={cores} names no cores",
             place=text,
@@ -122,6 +138,7 @@ def hold(device: ExclusiveDevice) -> tuple[int, ...]:
             raise _busy(device, f"GPU {device.gpu}")
         os.environ[GPUS] = str(device.gpu)
     if device.target not in ("", EMULATED_GPU):
+        require_usable(device.target, f"{device.label} on {host_name()}")
         os.environ[VARIABLE] = device.target
     if not device.cores:
         return ()
@@ -129,12 +146,15 @@ def hold(device: ExclusiveDevice) -> tuple[int, ...]:
     present = sorted(os.sched_getaffinity(0)) if pinned else list(range(available_cores()))
     if missing := set(device.numbers) - set(present):
         raise UsageError(
-            f"the host has no core {min(missing)}", place=f"{device.label} on {host_name()}"
+            f"the host has no core {min(missing)}",
+            place=f"{device.label} on {host_name()}",
+            next_step=f"those that this command may use there are {', '.join(map(str, present))}",
         )
     if device.cores > len(present):
         raise UsageError(
             f"the device has {device.cores} cores, the host {len(present)}",
             place=f"{device.label} on {host_name()}",
+            next_step=f"give cores={len(present)} or fewer",
         )
     cores: list[int] = []
     for core in device.numbers or present:

@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Any
 
+from verax.base.errors import UsageError
 from verax.base.processes import Ended, Guarded, SubjectError, Tail
 from verax.distributed.contents import host_name
 from verax.distributed.device import ExclusiveDevice
@@ -18,6 +19,9 @@ from verax.distributed.outcome import WorkerDiedError, WorkerLateError
 from verax.distributed.pool import WorkerPool
 from verax.distributed.worker import Worker, ask
 
+MIN_LIMIT, A_CORE = 16, 4
+"""Workers that a machine may have at least, and for each of its cores: more would only take its
+memory."""
 BEGIN_SECONDS = 120.0
 """What a worker may take to import and to say who it is."""
 END_SECONDS = 5.0
@@ -26,10 +30,32 @@ LENGTH = struct.Struct("<Q")
 BLOCK = 1 << 20
 
 
+def require_room(workers: int) -> None:
+    """Raise `UsageError` for so many workers that this machine could only choke on them."""
+    cores = os.cpu_count() or 1
+    limit = max(MIN_LIMIT, A_CORE * cores)
+    if workers > limit:
+        raise UsageError(
+            f"{workers} workers are too many for this machine of {cores} cores: each is a process "
+            "with libraries of its own",
+            next_step=f"give at most {limit}; as many as there are cores is usual",
+        )
+
+
 class ProcessPool(WorkerPool):
     """A pool of processes of this machine."""
 
+    def __init__(self, workers: int) -> None:
+        super().__init__(workers)
+        require_room(workers)
+
     def _worker(self, device: ExclusiveDevice | None) -> Worker:
+        if device is not None and device.host not in ("", host_name()):
+            raise UsageError(
+                f"host={device.host} is another machine than this one, {host_name()}",
+                place=device.label,
+                next_step="leave host= out, or give --ray: a cluster has several hosts",
+            )
         return ProcessWorker(device)
 
     @property

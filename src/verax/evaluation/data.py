@@ -52,7 +52,18 @@ class Samples:
 
     def load(self, i: int) -> tuple[np.ndarray, tuple[str, ...]]:
         """The array of sample i, and how it came about, in words. Raises `InputError`."""
-        return prepared(self.kind, self.raw(i), self.input_format, self.names[i])
+        try:
+            return prepared(self.kind, self.raw(i), self.input_format, self.names[i])
+        except InputError as error:
+            if error.place != self.names[i]:
+                raise
+            raise InputError(
+                error.cause, place=self.location_of(i), next_step=error.next_step
+            ) from error
+
+    def location_of(self, i: int) -> str:
+        """Where sample i is, for errors: a name inside of a file, with that file."""
+        return self.names[i] if self.kind == "file" else f"{self.names[i]} of {self.location}"
 
 
 @dataclass(frozen=True)

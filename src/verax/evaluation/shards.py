@@ -51,10 +51,10 @@ def scored_by(
     for outcome in pool.run(function, shards()):
         batches = outcome.task["batches"]
         if outcome.loss:
-            names = batches[0]["names"][0], batches[-1]["names"][-1]
+            locations = batches[0]["locations"][0], batches[-1]["locations"][-1]
             raise VeraxError(
                 f"no worker could run these samples: {outcome.loss}",
-                place=f"{names[0]} to {names[1]}, on {outcome.worker}",
+                place=f"{locations[0]} to {locations[1]}, on {outcome.worker}",
                 next_step="what was done is noted with --resume FILE; run these alone, or with "
                 "fewer workers",
             )
@@ -66,8 +66,9 @@ def scored_by(
 
 
 def _batch(pool: WorkerPool, samples: Samples, batch: range) -> Plain:
-    names = list(samples.names[batch.start : batch.stop])
-    return {"first": batch.start, "names": names, "items": [_sent(pool, samples, i) for i in batch]}
+    locations = [samples.location_of(i) for i in batch]
+    items = [_sent(pool, samples, i) for i in batch]
+    return {"first": batch.start, "locations": locations, "items": items}
 
 
 def _sent(pool: WorkerPool, samples: Samples, i: int) -> Any:
@@ -85,8 +86,8 @@ def scores(
     answers = []
     for batch in shard["batches"]:
         arrays = [
-            prepared(shard["kind"], _received(item), input_format, name)[0]
-            for item, name in zip(batch["items"], batch["names"])
+            prepared(shard["kind"], _received(item), input_format, location)[0]
+            for item, location in zip(batch["items"], batch["locations"])
         ]
         own = [to_plain(scores_of(side, runner, arrays)) for runner in runners]
         answers.append({"first": batch["first"], "scores": own})

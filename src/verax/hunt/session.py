@@ -14,7 +14,7 @@ from pathlib import Path
 
 import verax
 from verax.base.errors import UsageError
-from verax.distributed import open_pool
+from verax.distributed import open_pool, require_room
 from verax.hunt.corpus import models as find_models
 from verax.hunt.examine import TEXT
 from verax.hunt.generate import FAMILIES, MODEL
@@ -63,6 +63,8 @@ def hunt(
     of generators; models: a folder of ONNX models that are cases, too. Raises `UsageError` for a
     subject that cannot run any network, and a folder that holds none.
     """
+    if ray is None:
+        require_room(workers)
     _require_runner(subject)
     if against:
         _require_runner(against)

@@ -44,6 +44,19 @@ class TunedKernel:
     noise: float = 0.0
     trials: int = 0
 
+    @property
+    def finding(self) -> str:
+        """What is taken, in words: the schedule found, with what the rule has in the place of what
+        differs, or why there is none."""
+        return beside_rule(self.schedule, self.rule) if self.outcome == TUNED else self.outcome
+
+
+def beside_rule(schedule: str, rule: str) -> str:
+    """Words of a schedule, and those of the rule's that are not among them; parted by commas."""
+    words = schedule.split(", ")
+    remaining = [word for word in rule.split(", ") if word not in words]
+    return f"{schedule}; {BY_RULE} {', '.join(remaining)}" if remaining else schedule
+
 
 @dataclass(frozen=True, repr=False)
 class TuningRecord(OneLine):

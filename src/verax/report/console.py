@@ -47,6 +47,13 @@ class PlainConsole(Console):
         self._width, self._height = new_size
         self._has_width = True
 
+    def on_broken_pipe(self) -> None:
+        """Nobody reads any more (`| head`): the rest goes nowhere, and the work to its end, for its
+        files and its exit code are wanted all the same."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.file.fileno())
+        os.close(nowhere)
+
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:

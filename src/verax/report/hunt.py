@@ -17,7 +17,7 @@ def render_hunt(result: HuntResult) -> RenderableType:
     """What `verax hunt` prints."""
     lines: list[RenderableType] = [
         Text(result.figures()),
-        Text(f"the store's cases: {result.outcomes()}"),
+        Text(f"the store's cases: {result.outcomes() or 'none yet'}"),
     ]
     if result.findings:
         table = Table("finding", "operator", "cause", "fused with", "cases", "confidence", box=None)

@@ -104,8 +104,8 @@ def test_what_wins_is_kept_and_compiled_with_from_then_on(
     assert record.speedup == pytest.approx(1 / 0.9)
     assert 0.2 < sum(k.share for k in record.kernels) <= 1
     after = compile_graph(graph, SETTINGS, tuned=lookup(history))
-    assert "unroll=8" not in str(before.plan)
-    assert str(after.plan).count("unroll=8") == 2
+    assert "unrolled by 8" not in str(before.plan)
+    assert str(after.plan).count("unrolled by 8") == 2
     assert "schedules: 2 of 2 kernels tuned exactly here" in str(after.plan)
     assert before.plan.tuning == ""
     got = after.run(FEEDS)
@@ -154,7 +154,7 @@ def test_an_earlier_choice_that_lost_is_taken_back(
     slower = lambda *a: Fake(lambda s: 5e-3 if s.unroll == 8 else 2e-3)  # noqa: E731
     record = tuned(graph, history, monkeypatch, bench=slower)
     assert {k.outcome for k in record.kernels} == {BY_RULE}
-    assert "unroll=8" not in str(compile_graph(graph, SETTINGS, tuned=lookup(history)).plan)
+    assert "unrolled by 8" not in str(compile_graph(graph, SETTINGS, tuned=lookup(history)).plan)
     assert len(lines(history, "chosen")) == 4, "nothing is rewritten"
 
 
@@ -240,7 +240,7 @@ def test_a_kept_program_is_one_with_the_schedules_that_hold_now(
     tuned(graph, history, monkeypatch)
     first = compile_graph(graph, SETTINGS, cache=cache, tuned=lookup(history))
     assert first.specialized.cached_notes is None, "the program without them is another one"
-    assert "unroll=8" in str(first.plan)
+    assert "unrolled by 8" in str(first.plan)
 
     def never(*arguments: object, **named: object) -> object:
         raise AssertionError("it was compiled again")
@@ -249,7 +249,7 @@ def test_a_kept_program_is_one_with_the_schedules_that_hold_now(
     again = compile_graph(graph, SETTINGS, cache=cache, tuned=lookup(history))
     assert again.plan == first.plan
     assert "tuned exactly" in again.plan.tuning
-    assert "unroll=8" not in str(compile_graph(graph, SETTINGS, cache=cache).plan)
+    assert "unrolled by 8" not in str(compile_graph(graph, SETTINGS, cache=cache).plan)
 
 
 def test_the_search_for_faults_takes_no_measured_schedules(
@@ -257,7 +257,7 @@ def test_the_search_for_faults_takes_no_measured_schedules(
 ) -> None:
     tuned(graph, history, monkeypatch)
     settings = dataclasses.replace(SETTINGS, stop_after=0)
-    assert "unroll=8" not in str(compile_graph(graph, settings, tuned=lookup(history)).plan)
+    assert "unrolled by 8" not in str(compile_graph(graph, settings, tuned=lookup(history)).plan)
 
 
 def test_what_cannot_be_is_told_of_before_the_work(graph: Graph, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from verax.base.errors import UsageError
 from verax.base.options import ModelOptions, PassOptions, PhotoOptions
-from verax.cli.console import can_write, checked_timeout, output, progress
+from verax.cli.console import can_write, checked_timeout, noting_interruption, output, progress
 from verax.cli.inputs import image_options
 from verax.cli.models import load_file
 from verax.cli.results import write_record
@@ -44,9 +44,11 @@ def perform(
     html: Path | None,
 ) -> None:
     """Carry out the command with the options of `verax.cli.evaluate`."""
-    can_write(json, html, resume)
+    code = None if metric is None else metric.rpartition(":")[0] or metric
+    can_write(json, html, resume, reads=[model, data, labels, classes, reading.params, code])
     image = image_options(photo)
-    with progress("evaluating") as show:
+    note = f"what was evaluated is noted in {resume}; the same command goes on from there"
+    with noting_interruption(resume, note), progress("evaluating") as show:
         record = evaluate(
             load_file(model, reading),
             data,

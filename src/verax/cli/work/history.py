@@ -13,6 +13,7 @@ from rich.text import Text
 from verax.base.errors import UsageError
 from verax.cli.console import can_write, errors, output, write_json
 from verax.compiler.artifacts.default_history import default_history
+from verax.compiler.tune.history import History
 from verax.compiler.tune.history_files import (
     Compared,
     Line,
@@ -23,7 +24,6 @@ from verax.compiler.tune.history_files import (
     machines,
     plain,
     read_lines,
-    schedule_text,
     write_lines,
 )
 
@@ -59,8 +59,10 @@ def perform(
             "--between names the two machines of compare, once each",
             next_step="for instance verax history compare --between avx2 --between avx512",
         )
-    can_write(out, json)
-    read = read_lines(files or [_default()])
+    paths = files or [Path(_default())]
+    can_write(out, json, reads=paths)
+    _require_replaceable(out)
+    read = read_lines(paths)
     selection = Selection(kernel, machine, target, network, threads)
     lines = [line for line in read.lines if selection.takes(line)]
     facts: dict[str, Any] = {"action": action, "skipped": read.skipped, "damaged": read.damaged}
@@ -70,14 +72,17 @@ def perform(
                  "left out"),
             soft_wrap=True,
         )  # fmt: skip
+    if not lines:
+        errors.print(Text(_nothing(len(read.lines))), soft_wrap=True)
     if writes:
         selected = best(lines) if action == "best" else lines
         facts["lines"] = len(selected)
         _write(out, selected)
     elif action == "list":
         summaries, words = machines(lines), best(lines)
-        output.print(_machine_table(summaries))
-        output.print(_kernel_table(words))
+        if summaries:
+            output.print(_machine_table(summaries))
+            output.print(_kernel_table(words))
         facts["machines"] = [plain(summary) for summary in summaries]
         facts["kernels"] = [dict(line.entry) for line in words]
     elif between is not None:
@@ -98,10 +103,34 @@ def _default() -> str:
     return path
 
 
+def _nothing(count: int) -> str:
+    """Why nothing is shown or written, of so many lines that were read."""
+    if not count:
+        return "the history is empty: `verax tune MODEL --history FILE` appends to it"
+    return (
+        f"none of the {count} lines is of what --kernel, --machine, --target, --network and "
+        "--threads ask for; `verax history list` without them says what there is"
+    )
+
+
+def _require_replaceable(out: Path | None) -> None:
+    """Raise `UsageError` where a file would be lost that is no history."""
+    if out is None or not out.is_file():
+        return
+    try:
+        History(out).read()
+    except UsageError as error:
+        raise UsageError(
+            "this is no history, and is not overwritten",
+            place=str(out),
+            next_step="give --output another name",
+        ) from error
+
+
 def _write(out: Path | None, lines: Sequence[Line]) -> None:
     if out is not None:
         count = write_lines(out, lines)
-        output.print(Text(f"{out}: {count} lines"), soft_wrap=True)
+        output.print(Text(f"{out}: {_counted(count, 'line')}"), soft_wrap=True)
         return
     for line in lines:
         sys.stdout.write(line.text.decode() + "\n")
@@ -111,49 +140,60 @@ def _machine_table(summaries: Sequence[MachineSummary]) -> Table:
     """At most 80 columns wide, as far as names allow: those lie one above the other."""
     table = Table(title="machines", title_justify="left", show_lines=True)
     table.add_column("machine, device, target, processor", overflow="fold", min_width=20)
-    for title in ("threads", "kernels", "gain", "measured", "faults", "last"):
+    for title in ("kernels", "gain", "measured", "faults", "last"):
         table.add_column(title, justify="right", no_wrap=True)
     for one in summaries:
-        names = (one.machine, one.device, one.host.target.partition(" ")[0], one.host.processor)
+        target = one.host.target.partition(" ")[0]
+        code = f"{target}, {_counted(one.host.threads, 'thread')}"
+        warning = "IN QUARANTINE: it gave other bits" if one.quarantines else ""
+        names = (one.machine, one.device, code, one.host.processor, warning)
         numbers = (one.kernels, f"{one.gain:.3f}", one.measured, one.faults, one.last[:DAY])
         name = Text("\n".join(filter(None, names)))
-        table.add_row(name, *map(str, (one.host.threads, *numbers)))
+        table.add_row(name, *map(str, numbers))
     return table
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _kernel_table(lines: Sequence[Line]) -> Table:
     table = Table(title="kernels, and what is taken", title_justify="left")
-    for title in ("kernel", "machine", "network"):
-        table.add_column(title, overflow="fold", min_width=16 if title == "kernel" else 7)
+    for title in ("kernel", "network, machine"):
+        table.add_column(title, overflow="fold", min_width=20 if title == "kernel" else 12)
     table.add_column("gain", justify="right", no_wrap=True)
-    table.add_column("schedule", overflow="fold")
+    table.add_column("schedule", overflow="fold", min_width=20)
     for line in lines:
         target = line.host.target.partition(" ")[0]
-        name = " ".join(filter(None, (line.origin.machine, target, f"x{line.host.threads}")))
-        texts = (line.origin.spec or line.kernel[:12], name, line.origin.network)
+        machine, device = line.origin.machine, line.origin.device
+        location = " ".join(filter(None, (machine, device, target, f"x{line.host.threads}")))
+        name = Text("\n".join(filter(None, (line.origin.network, location))))
         gain = float(line.entry["gain"])
-        table.add_row(*map(Text, texts), f"{gain:.3f}", Text(schedule_text(line.schedule)))
+        kernel = Text(line.origin.spec or line.kernel[:12])
+        table.add_row(kernel, name, f"{gain:.3f}", Text(line.schedule_words))
     return table
 
 
 def _comparison_table(kernels: Sequence[Compared], between: Sequence[str]) -> Table:
     table = Table(title=" and ".join(between), title_justify="left")
     table.add_column("kernel", overflow="fold")
-    for name in between:
-        table.add_column(f"gain on {name}", justify="right")
-    for first, second in (tuple(between), tuple(reversed(between))):
-        table.add_column(f"what won on {first}, on {second}", justify="right")
-    table.add_column("schedule", overflow="fold")
+    table.add_column("won on", overflow="fold")
+    table.add_column("schedule", overflow="fold", min_width=20)
+    for title in ("gain there", "on the other"):
+        table.add_column(title, justify="right", no_wrap=True)
     for kernel in kernels:
-        same = "the same" if kernel.is_same else f"{kernel.first} / {kernel.second}"
+        words = (kernel.first_words, kernel.second_words)
         gains = (kernel.first_gain, kernel.second_gain)
         carried = (kernel.first_on_second, kernel.second_on_first)
-        table.add_row(
-            Text(kernel.spec or kernel.kernel[:12]),
-            *(f"{gain:.3f}" for gain in gains),
-            *(f"{gain:.3f}" if gain else "not measured" for gain in carried),
-            Text(same),
-        )
+        for side in range(2):
+            table.add_row(
+                Text("" if side else kernel.spec or kernel.kernel[:12]),
+                Text(between[side]),
+                Text("the same" if side and kernel.is_same else words[side]),
+                f"{gains[side]:.3f}",
+                f"{carried[side]:.3f}" if carried[side] else "not measured",
+                end_section=side == 1,
+            )
     return table
 
 
@@ -162,6 +202,7 @@ def _summary(kernels: Sequence[Compared], between: Sequence[str]) -> str:
     carried = [k.first_on_second for k in kernels if k.first_on_second]
     gaining = sum(gain > 1 for gain in carried)
     return (
-        f"{len(kernels)} kernels in common, {same} with the same schedule; of {len(carried)} "
-        f"schedules of {between[0]} that were measured on {between[1]}, {gaining} gain there"
+        f"{_counted(len(kernels), 'kernel')} in common, {same} with the same schedule; of "
+        f"{len(carried)} schedules of {between[0]} that were measured on {between[1]}, "
+        f"{gaining} gain there"
     )

@@ -12,6 +12,7 @@ from verax.cli.console import can_write, output, progress
 from verax.cli.interrupts import as_keyboard_interrupt
 from verax.cli.results import write_record
 from verax.hunt.session import hunt
+from verax.hunt.worker import STORE
 from verax.report.hunt import render_hunt
 
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -36,8 +37,12 @@ def perform(
     html: Path | None,
 ) -> None:
     """Carry out the command with the options of `verax.cli.hunt`."""
-    can_write(json, html)
+    can_write(json, html, reads=[store / STORE])
     limit = seconds_of(time)
+    if not 0 < run_seconds < float("inf"):
+        raise UsageError(
+            f"--run-seconds {run_seconds:g} is no time", next_step="give seconds, above 0"
+        )
     with as_keyboard_interrupt(), progress("hunting") as show:
 
         def show_rate(done: int, elapsed: float, findings: int) -> None:
@@ -73,7 +78,7 @@ def seconds_of(text: str) -> float | None:
     if not text:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
-    if match is None:
+    if match is None or not float(match[1]):
         raise UsageError(
             f"--time {text!r} is no time", next_step="for instance --time 90s, 10m or 1h"
         )

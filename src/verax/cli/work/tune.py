@@ -15,6 +15,7 @@ from verax.base.options import InputOptions, ModelOptions
 from verax.cli.console import (
     can_write,
     errors,
+    noting_interruption,
     output,
     parse_shapes,
     parse_values,
@@ -48,7 +49,8 @@ def perform(
     html: Path | None,
 ) -> None:
     """Carry out the command with the options of `verax.cli.tune`."""
-    can_write(json, html)
+    history = tuning.history or default_history()
+    can_write(json, html, reads=[model, reading.params, history])
     devices = dataclasses.replace(devices, workers=workers, ray=ray)
     if not devices.device and (devices.workers or devices.ray is not None):
         raise UsageError(
@@ -61,7 +63,7 @@ def perform(
     if devices.device:
         _on_devices(model, tuning, devices, reading, dict(given or {}), json, html)
         return
-    with progress(model.name) as show:
+    with noting_interruption(history, _kept_in(history)), progress(model.name) as show:
         record = tune(loaded, given or None, progress=show, options=tuning)
     _show(record)
     write_record(record, json, html)
@@ -95,7 +97,7 @@ def _on_devices(
         "params": reading.params,
         "evaluation": reading.evaluation,
     }
-    with progress(model.name) as show:
+    with noting_interruption(history, _kept_in(history)), progress(model.name) as show:
         results = tune_devices(
             model, devices, history, tuning,
             reading=keywords, inputs=arrays or None, progress=show,
@@ -107,7 +109,13 @@ def _on_devices(
     if not all(result.is_right for result in results):
         raise typer.Exit(1)
     if any(result.record is None for result in results):
+        if any(result.ends for result in results if result.record is None):
+            errors.print(Text(_kept_in(history)), soft_wrap=True)
         raise typer.Exit(2)
+
+
+def _kept_in(history: str | None) -> str:
+    return f"what was measured is in {history}; the same command with --resume goes on from there"
 
 
 def _show(record: TuningRecord) -> None:
@@ -117,11 +125,13 @@ def _show(record: TuningRecord) -> None:
 
 
 def _show_device(result: DeviceResult) -> None:
-    for end in result.ends:
+    again = result.ends if result.record is not None else result.ends[:-1]
+    for end in again:
         errors.print(Text(f"warning: {result.label} ended, and was begun again: {end}"))
     if result.record is not None:
         output.print(Text(f"{result.label}:"))
         output.print(tuning_table(result.record))
         output.print(Text(str(result.record)), soft_wrap=True)
     else:
-        errors.print(Text(f"{result.label}: {result.error}"), soft_wrap=True)
+        text = f" {result.label} was not tuned: {result.error}"
+        errors.print(Text.assemble(("error:", "red"), text), soft_wrap=True)

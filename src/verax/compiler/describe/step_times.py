@@ -11,6 +11,7 @@ from verax.compiler.kernels.target import Target
 from verax.compiler.place.binary.segment import runs_alone
 from verax.compiler.place.calls import BranchCall, KernelCall, LoopCall, ReferenceCall
 from verax.compiler.place.program import LoweredProgram
+from verax.compiler.place.schedule_words import schedule_words
 from verax.records.profile import Profile, StepTime
 
 
@@ -44,7 +45,7 @@ def profile_of(
                 static_size(kernel.flops) * lowered.chunk_count,
                 static_size(kernel.bytes) * lowered.chunk_count,
                 str(step.spec),
-                "" if step.schedule is None else str(step.schedule),
+                "" if step.schedule is None else schedule_words(step.schedule),
                 busy,
             )
         )

@@ -64,6 +64,7 @@ from verax.compiler.place.reduce import (  # noqa: F401
     running,
 )
 from verax.compiler.place.rewriting import rewrite_for_target
+from verax.compiler.place.schedule_words import schedule_words
 from verax.compiler.place.search import (  # noqa: F401
     regions_of_interest,
     selection,
@@ -259,6 +260,6 @@ def _line(index: int, step: Step, kernel: Kernel | None) -> str:
     if isinstance(step, ReferenceCall) or kernel is None:
         reason = f": {step.reason}" if isinstance(step, ReferenceCall) else ""
         return f"{index:4} reference  {step.label}{reason}"
-    schedule = f"; {step.schedule}" if step.schedule is not None else ""
+    schedule = f"; {schedule_words(step.schedule)}" if step.schedule is not None else ""
     start = f"{index:4} {kernel.name:<18} {kernel.items!s:>5} items"
     return f"{start}  {step.label}: {step.spec}{schedule}"

@@ -14,6 +14,7 @@ from typing import Any
 
 from verax.base.errors import UsageError
 from verax.base.files import atomic_write
+from verax.compiler.place.schedule_words import schedule_text, schedule_words, words_beside
 from verax.compiler.tune.history import (
     LINE,
     ChosenSchedule,
@@ -42,6 +43,16 @@ class Line:
     @property
     def word(self) -> ChosenSchedule | None:
         return chosen_of(self.entry) if self.kind == "chosen" else None
+
+    @property
+    def schedule_words(self) -> str:
+        """The schedule in short words, with the rule's where the line says it."""
+        rule = self.entry.get("rule")
+        try:
+            kind, fields = rule if rule is not None else self.schedule
+            return schedule_words(self.schedule, None if rule is None else (kind, dict(fields)))
+        except (TypeError, ValueError):  # a damaged member that decides nothing
+            return schedule_words(self.schedule)
 
     @property
     def ratio(self) -> float:
@@ -154,7 +165,7 @@ def best(lines: Sequence[Line]) -> list[Line]:
 class MachineSummary:
     """What a history has of one device. kernels: with a schedule that is taken now; gain: the
     geometric mean of these; measured, faults: candidates; networks: their names; last: when it was
-    written to, "" where no line says so."""
+    written to, "" where no line says so; quarantines: how often it gave other bits."""
 
     machine: str
     device: str
@@ -165,6 +176,7 @@ class MachineSummary:
     faults: int
     networks: tuple[str, ...]
     last: str
+    quarantines: int
 
 
 def machines(lines: Sequence[Line]) -> list[MachineSummary]:
@@ -187,12 +199,14 @@ def _summary(machine: str, device: str, host: Host, lines: Sequence[Line]) -> Ma
         sum(line.kind == "fault" for line in lines),
         tuple(sorted({line.origin.network for line in lines} - {""})),
         max(line.origin.when for line in lines),
+        sum(line.kind == "quarantine" for line in lines),
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """A kernel that was tuned on two machines. first, second: what won there, with its gain.
+    """A kernel that was tuned on two machines. first, second: what won there, with its gain,
+    and the same in short words.
     first_on_second: gain of the first's schedule where it was measured on the second (0: it was
     not), and the reverse."""
 
@@ -200,6 +214,8 @@ class Compared:
     spec: str
     first: str
     second: str
+    first_words: str
+    second_words: str
     first_gain: float
     second_gain: float
     first_on_second: float
@@ -235,8 +251,10 @@ def compared(lines: Sequence[Line], first: str, second: str) -> list[Compared]:
                 Compared(
                     kernel,
                     mine.origin.spec,
-                    schedule_text(mine.schedule),
-                    schedule_text(theirs.schedule),
+                    schedule_text(*mine.schedule),
+                    schedule_text(*theirs.schedule),
+                    words_beside(mine.schedule, theirs.schedule),
+                    words_beside(theirs.schedule, mine.schedule),
                     float(mine.entry["gain"]),
                     float(theirs.entry["gain"]),
                     _measured_gain(sides[1], kernel, mine.schedule),
@@ -261,12 +279,6 @@ def _measured_gain(
         if line.kernel == kernel and line.ratio > 0 and line.schedule == schedule
     ]
     return 1 / statistics.median(ratios) if ratios else 0.0
-
-
-def schedule_text(schedule: tuple[str, Mapping[str, Any]]) -> str:
-    """A schedule of a history in words: its type and fields."""
-    kind, fields = schedule
-    return f"{kind}({', '.join(f'{name}={value}' for name, value in fields.items())})"
 
 
 def plain(value: Any) -> Any:
