@@ -107,12 +107,16 @@ class Builders:
         if not tries or not self.actors:
             future.set_result(None)
             return
-        with self._lock:
-            index = min(self._waiting, key=self._waiting.__getitem__)
-            if not self.actors[index].is_alive:
-                self.actors[index] = self._begun()
-            self._waiting[index] += 1
-            answer = self.actors[index].call(method, request)
+        try:
+            with self._lock:
+                index = min(self._waiting, key=self._waiting.__getitem__)
+                if not self.actors[index].is_alive:
+                    self.actors[index] = self._begun()
+                self._waiting[index] += 1
+                answer = self.actors[index].call(method, request)
+        except VeraxError:  # the pool was closed meanwhile
+            future.set_result(None)
+            return
 
         def answered(done: Future[Any]) -> None:
             with self._lock:
