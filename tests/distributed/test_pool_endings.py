@@ -48,6 +48,9 @@ class FakePool(WorkerPool):
         self.made.append(FakeWorker(self.beginning))
         return self.made[-1]
 
+    def __enter__(self) -> FakePool:
+        return self
+
 
 def wait_for_room(worker: FakeWorker) -> None:
     """There is none, as long as nobody ends it."""
