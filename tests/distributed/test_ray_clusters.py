@@ -239,6 +239,8 @@ def test_rays_client_carries_what_the_pool_does(
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("grpc", reason="Ray's client needs grpcio: pip install 'verax[ray]'")
+    with pytest.raises(UsageError, match="no Ray cluster can be used there"):
+        open_pool(1, hosts.client_address.removeprefix("ray://"))  # another port of the cluster
     hosts.add("a", 2)
     with open_pool(2, hosts.client_address) as pool:
         doubled = {o.task: o.result() for o in pool.run(tasks.double, range(9))}

@@ -108,8 +108,8 @@ class RayWorker(Worker):
         return hello
 
     def exchange(self, message: bytes, seconds: float | None) -> bytes:
-        found = ((digest, self._stored.get(digest)) for digest in digests_in(message))
-        stored = {digest: [reference] for digest, reference in found if reference is not None}
+        references = ((digest, self._stored.get(digest)) for digest in digests_in(message))
+        stored = {digest: [reference] for digest, reference in references if reference is not None}
         return self._got(self._actor.serve.remote(message, stored), seconds)
 
     def _got(self, answer: Any, seconds: float | None) -> bytes:
@@ -164,7 +164,7 @@ class RayWorker(Worker):
 def _is_known_dead(node: str) -> bool:
     """True if the cluster says that it has no such node any more, by its identifier."""
     try:
-        return not any(known["Alive"] for known in ray.nodes() if known["NodeID"] == node)
+        return not any(entry["Alive"] for entry in ray.nodes() if entry["NodeID"] == node)
     except Exception:  # the cluster is gone itself: nobody can say
         return False
 

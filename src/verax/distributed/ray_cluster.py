@@ -140,9 +140,9 @@ def _reason(error: Exception) -> str:
     if not lines:
         return type(error).__name__
     if lines[0].startswith("Version mismatch"):
-        found = [line for line in lines if line.startswith(("Ray:", "Python:"))]
-        if len(found) == 4:
-            there, here = ", ".join(found[:2]), ", ".join(found[2:])
+        versions = [line for line in lines if line.startswith(("Ray:", "Python:"))]
+        if len(versions) == 4:
+            there, here = ", ".join(versions[:2]), ", ".join(versions[2:])
             return f"its versions are other ones: there {there}; here {here}"
     return lines[0]
 
