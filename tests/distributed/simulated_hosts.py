@@ -27,6 +27,7 @@ QUICK = {
 made for larger ones. A host of a busy machine may take seconds to answer."""
 MEMORY = 80 << 20
 """Bytes of each host's object store."""
+TRIES = 3
 
 
 class Hosts:
@@ -62,13 +63,28 @@ def cluster(folder: Path, cores: Mapping[str, int], **head: Any) -> Iterator[Hos
         for name, value in SETTINGS.items():
             patch.setenv(name, value)
         pytest.importorskip("ray", reason="Ray is not installed: pip install 'verax[ray]'")
-        hosts = Hosts(folder, **head)
+        hosts = begun(folder, cores, head)
         try:
-            for name, count in cores.items():
-                hosts.add(name, count)
             yield hosts
         finally:
             hosts.cluster.shutdown()
+
+
+def begun(folder: Path, cores: Mapping[str, int], head: dict[str, Any]) -> Hosts:
+    """A cluster whose hosts have begun; Ray gives each half a minute, in three tries."""
+    for attempt in range(TRIES):
+        hosts = None
+        try:
+            hosts = Hosts(folder, **head)
+            for name, count in cores.items():
+                hosts.add(name, count)
+            return hosts
+        except Exception as error:
+            if hosts is not None:
+                hosts.cluster.shutdown()
+            if "timed out during startup" not in str(error) or attempt == TRIES - 1:
+                raise
+    raise AssertionError("there are tries")
 
 
 def place(host: str) -> str:

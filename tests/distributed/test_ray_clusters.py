@@ -166,6 +166,8 @@ def test_no_actor_outlives_its_pool(hosts: Hosts) -> None:
     hosts.add("a", 2)
     ray.init(hosts.address, log_to_driver=False)  # a connection that outlives the pool
     try:
+        with pytest.raises(UsageError, match="connected to another Ray cluster"):
+            open_pool(1, "127.0.0.1:1")
         with open_pool(3, hosts.address) as pool:  # for the third there is no room
             refusing = pool.actor(
                 tasks.Adder, {"total": 3}, device=ExclusiveDevice("d", "", 1, (9999,))
@@ -200,6 +202,7 @@ def test_a_device_names_more_cores_than_its_host_has(hosts: Hosts) -> None:
 
 def test_what_is_begun_here_is_ended_here(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray", reason=REASON)
+    before = raylets()
     with pytest.raises(UsageError, match="-1 workers"):
         open_pool(-1, "local")
     assert not ray.is_initialized()
@@ -222,15 +225,14 @@ def test_what_is_begun_here_is_ended_here(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(KeyboardInterrupt):
         open_pool(1, "local")
     assert not ray.is_initialized()
-    assert soon(lambda: not any("raylet" in child.name() for child in children()))
+    assert soon(lambda: raylets() <= before)
 
 
-def children() -> list[psutil.Process]:
-    return [
-        child
-        for child in psutil.Process().children(recursive=True)
-        if child.status() != psutil.STATUS_ZOMBIE
-    ]
+def raylets() -> set[int]:
+    """Processes of Ray's hosts that this process has begun, by their numbers."""
+    children = psutil.Process().children(recursive=True)
+    alive = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+    return {child.pid for child in alive if "raylet" in child.name()}
 
 
 def test_rays_client_carries_what_the_pool_does(

@@ -54,6 +54,7 @@ def connect(workers: int, address: str) -> tuple[int, bool]:
     Ray's client lacks a package.
     """
     if ray.is_initialized():
+        _require_connected_to(address)
         return workers or _cores(), False
     own = _own_cluster() if address == AUTO else address
     require_reachable(own)
@@ -66,12 +67,27 @@ def connect(workers: int, address: str) -> tuple[int, bool]:
             ray.init(address=own, **options, **QUIET)
         _silence()  # Ray's client sets its own level
         return count or _cores(), True
-    except (OSError, RuntimeError, ValueError, ImportError) as error:
+    except Exception as error:  # Ray, and gRPC under its client, may raise anything
         disconnect()
         raise _unusable(own, _reason(error)) from error
     except BaseException:  # Ctrl-C while it begins
         disconnect()
         raise
+
+
+def _require_connected_to(address: str) -> None:
+    """Raise `UsageError` where this process is connected to a cluster at another port; by which of
+    its names a host was called cannot be told."""
+    match = ADDRESS.fullmatch(address)
+    if match is None or match["client"] or ray.util.client.ray.is_connected():
+        return
+    current = str(ray.get_runtime_context().gcs_address)
+    if current.rpartition(":")[2] != match["port"]:
+        raise UsageError(
+            f"this process is connected to another Ray cluster, {current}",
+            place=address,
+            next_step="call ray.shutdown() first, or give ray='auto' for that one",
+        )
 
 
 def _cores() -> int:
