@@ -202,7 +202,7 @@ def test_a_device_names_more_cores_than_its_host_has(hosts: Hosts) -> None:
 
 def test_what_is_begun_here_is_ended_here(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray", reason=REASON)
-    before = raylets()
+    before, asked = raylets(), {"RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE")}
     with pytest.raises(UsageError, match="-1 workers"):
         open_pool(-1, "local")
     assert not ray.is_initialized()
@@ -226,6 +226,8 @@ def test_what_is_begun_here_is_ended_here(monkeypatch: pytest.MonkeyPatch) -> No
         open_pool(1, "local")
     assert not ray.is_initialized()
     assert soon(lambda: raylets() <= before)
+    variables = {name: os.environ.get(name) for name in asked}
+    assert variables == asked, "later clusters are as they would have been"
 
 
 def raylets() -> set[int]:
@@ -235,6 +237,7 @@ def raylets() -> set[int]:
     return {child.pid for child in alive if "raylet" in child.name()}
 
 
+@pytest.mark.slow
 def test_rays_client_carries_what_the_pool_does(
     hosts: Hosts,
     cli: Cli,  # noqa: F811

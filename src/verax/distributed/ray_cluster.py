@@ -32,11 +32,16 @@ REACH_SECONDS = 5.0
 ATTEMPTS = "RAY_gcs_server_port_wait_time_s"
 """Environment variable of Ray: how often a driver tries to reach a cluster, each up to 40 s."""
 TLS = "RAY_USE_TLS"
+TOKENS = "RAY_AUTH_MODE"
+"""Environment variable that Ray sets when it begins a cluster, and leaves behind: later clusters of
+the process, and what it starts, would ask for tokens that others lack."""
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """What a client of HTTP/2 says first: its preface and empty settings."""
 SETTINGS_FRAME = 4
 HEAD = 9
 """Bytes in front of a frame of HTTP/2; the fourth is its kind."""
+_variables: dict[str, str | None] = {}
+"""Variables of the environment as they were before this process was connected."""
 QUIET: dict[str, Any] = {
     "include_dashboard": False,
     "log_to_driver": False,
@@ -60,6 +65,7 @@ def connect(workers: int, address: str) -> tuple[int, bool]:
     require_reachable(own)
     count = workers or (available_cores() if own == LOCAL else 0)
     options = {"num_cpus": count + available_cores()} if own == LOCAL else {}
+    _variables[TOKENS] = os.environ.get(TOKENS)
     _silence()
     try:
         with _signals_as_they_are(), _few_attempts(own), warnings.catch_warnings():
@@ -97,8 +103,16 @@ def _cores() -> int:
 
 def disconnect() -> None:
     """Leave the cluster; one that was begun by `connect` ends."""
-    with _signals_as_they_are():
-        ray.shutdown()
+    try:
+        with _signals_as_they_are():
+            ray.shutdown()
+    finally:
+        for name, value in _variables.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        _variables.clear()
 
 
 def _silence() -> None:
