@@ -29,7 +29,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 DISTRIBUTION = {
     **{"PIL": "pillow", "markdown_it": "markdown-it-py"},
-    **{"google": "protobuf", "sklearn": "scikit-learn"},
+    **{"google": "protobuf", "sklearn": "scikit-learn", "grpc": "grpcio"},
 }
 """Packages that are not imported by their distribution's name."""
 NOT_INSTALLED = {

@@ -2,7 +2,7 @@
 
 The label's first word: "ends" once in its second race, "ends-always" in the same race; "hangs";
 "claims" that other bits are equal; "errs" in candidates and "errs-always" in the rule's schedule;
-"noisy" times. Others are sound.
+"noisy" times; "slow" in each race. Others are sound.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from verax.compiler.tune.gpu_bench import GpuKernelBench
 from verax.compiler.tune.kernel_bench import Bench, KernelBench, Workload
 from verax.device_tuning.measuring import MeasuringDevice
 from verax.distributed.contents import host_folder
+
+SLOW_SECONDS = 1.0
+"""What a slow device takes longer for a race."""
 
 
 class FormulaTurns(KernelBench):
@@ -58,6 +61,8 @@ class MisbehavingDevice(MeasuringDevice):
             os._exit(7)
         if self.races == 2 and self.behavior == "hangs" and self._first_time():
             time.sleep(600)
+        if self.behavior == "slow":
+            time.sleep(SLOW_SECONDS)
         raced = super().race(request)
         if self.behavior == "claims":
             raced["trials"][0] |= {"bits": True, "refused": "", "written": "0" * 64}

@@ -164,7 +164,7 @@ def test_a_card_that_is_not_there_is_the_error_of_compile(
         verax.compile(verax.load(two, shapes={"n": 3}), target="cuda")
     result = cli("tune", two, "--shape", "n=3", "--device", "cuda:0", "--history", history)
     assert result.code == 2
-    assert result.err.startswith("cuda:0: ") and told.value.cause in result.err
+    assert result.err.startswith("error: cuda:0 was not tuned: ") and told.value.cause in result.err
     assert told.value.next_step in result.err
     assert not lines(history, "measured") if history.exists() else True
 

@@ -19,6 +19,7 @@ _PIP_NAME = {
     "tvm": "apache-tvm",
     "ai_edge_litert": "ai-edge-litert",
     "cuda": "cuda-bindings",
+    "grpc": "grpcio",
 }
 EXTRAS = {
     "compile": ("llvmlite", "compiling"),

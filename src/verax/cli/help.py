@@ -45,7 +45,15 @@ class GroupedCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """As of typer, where no option may lack its value."""
-        return super().parse_args(ctx, with_address(args))
+        words = with_address(args)
+        try:
+            return super().parse_args(ctx, list(words))
+        except Exception as error:  # of typer, whose class lies elsewhere in each version
+            message = str(getattr(error, "message", ""))
+            if len(words) > len(args) and "unexpected extra argument" in message:
+                hint = f"behind {RAY} an address is HOST:PORT or ray://HOST:PORT"
+                error.message = f"{message}; {hint}"  # type: ignore[attr-defined]
+            raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, then options of no group, then the groups in their order."""

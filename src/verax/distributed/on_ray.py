@@ -1,53 +1,40 @@
 """Workers that are actors of Ray Core: it places them on a cluster's hosts and moves what is big.
 
 One actor is one worker with one core, or with what its device has. Nothing of Ray is seen outside
-of this file and `ray_server`. Ray's dashboard, its usage statistics and its memory monitor are off
-in a cluster that is begun here: a task that takes too much memory is the operating system's affair,
-as without Ray.
+of this file, `ray_cluster` and `ray_server`. Ray's dashboard, its usage statistics and its memory
+monitor are off in a cluster that is begun here: a task that takes too much memory is the operating
+system's affair, as without Ray.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
-import re
-import signal
-import socket
 import sys
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from verax.base.cores import available_cores
 from verax.base.errors import UsageError
-from verax.base.optional import late
+from verax.base.optional import installed_version, late
 from verax.base.reading import open_bytes
 from verax.distributed.contents import Reference
 from verax.distributed.device import ExclusiveDevice
 from verax.distributed.messages import digests_in
 from verax.distributed.outcome import WorkerDiedError, WorkerLateError
-from verax.distributed.pool import WorkerPool
+from verax.distributed.pool import WorkerPool, require_count
+from verax.distributed.ray_cluster import connect, disconnect
 from verax.distributed.ray_server import Server
 from verax.distributed.worker import Worker, value_of
 
 ray: Any = late("ray", "ray")
 exceptions: Any = late("ray.exceptions", "ray")
-AUTO, LOCAL = "auto", "local"
-"""Addresses: of the cluster that this machine belongs to; of one that is begun for this process."""
-CURRENT = Path("ray") / "ray_current_cluster"
-"""Where `ray start` writes the address of the cluster that a machine belongs to."""
-REACH_SECONDS = 5.0
-QUIET: dict[str, Any] = {
-    "include_dashboard": False,
-    "log_to_driver": False,
-    "configure_logging": False,
-}
+IN_BEGINNING = "raised in its creation task"
+"""What Ray says of an actor that could not be made, such as where a package is not installed."""
+HOST_SECONDS = 30.0
+"""What a cluster gets to notice that a host is gone whose worker does not answer any more."""
 
 
 class RayPool(WorkerPool):
@@ -55,9 +42,9 @@ class RayPool(WorkerPool):
     cluster, "auto" for the one that this machine belongs to, else one is begun."""
 
     def __init__(self, workers: int, address: str) -> None:
-        self._is_ours = _connect(workers, address)
-        cores = int(ray.cluster_resources().get("CPU", 0))
-        super().__init__(workers or max(1, cores))
+        require_count(workers or 1)
+        count, self._is_ours = connect(workers, address)
+        super().__init__(count)
         self._stored: dict[str, Any] = {}
         self._uses: Counter[str] = Counter()
 
@@ -87,11 +74,12 @@ class RayPool(WorkerPool):
         """End all workers and actors, and leave the cluster; one that was begun here ends."""
         if self._is_closed:
             return
-        super().close()
-        self._stored.clear()
-        if self._is_ours:
-            with _signals_as_they_are():
-                ray.shutdown()
+        try:
+            super().close()
+        finally:  # Ctrl-C while it waits for threads, too
+            self._stored.clear()
+            if self._is_ours:
+                disconnect()
 
 
 class RayWorker(Worker):
@@ -120,7 +108,8 @@ class RayWorker(Worker):
         return hello
 
     def exchange(self, message: bytes, seconds: float | None) -> bytes:
-        stored = {d: [self._stored[d]] for d in digests_in(message) if d in self._stored}
+        references = ((digest, self._stored.get(digest)) for digest in digests_in(message))
+        stored = {digest: [reference] for digest, reference in references if reference is not None}
         return self._got(self._actor.serve.remote(message, stored), seconds)
 
     def _got(self, answer: Any, seconds: float | None) -> bytes:
@@ -138,28 +127,61 @@ class RayWorker(Worker):
             ) from None
         except exceptions.RayTaskError as error:
             self.kill()
-            raise WorkerDiedError(_first_line(error), place=self.name) from None
+            raise WorkerDiedError(_last_line(error), place=self.name) from None
         except exceptions.RayError as error:
-            gone = self._node != "" and not any(
-                n["Alive"] for n in ray.nodes() if n["NodeID"] == self._node
-            )
+            if self._host_is_gone(isinstance(error, exceptions.ActorUnavailableError)):
+                cause = "its host is gone"
+                raise WorkerDiedError(cause, host_is_gone=True, place=self.name) from None
+            if not self._is_killed and IN_BEGINNING in str(error):
+                raise WorkerDiedError(
+                    f"a host of the cluster cannot begin a worker: {_last_line(error)}",
+                    next_step=f"install Verax {installed_version('verax')} where Ray runs there",
+                ) from None
             cause = "it was ended" if self._is_killed else _first_line(error)
-            raise WorkerDiedError(
-                "its host is gone" if gone else cause, host_is_gone=gone, place=self.name
-            ) from None
+            raise WorkerDiedError(cause, place=self.name) from None
+
+    def _host_is_gone(self, is_silent: bool) -> bool:
+        """True if the cluster knows that the worker's host is gone. is_silent: only that nobody
+        answers is known yet, and the cluster may take a while to notice why."""
+        end = time.monotonic() + (HOST_SECONDS if is_silent else 0.0)
+        while self._node != "" and not self._is_killed:
+            if _is_known_dead(self._node):
+                return True
+            if time.monotonic() >= end:
+                break
+            time.sleep(0.3)
+        return False
 
     def kill(self) -> None:
         with self._lock:
             self._is_killed = True
             actor = self._actor
         if actor is not None and ray.is_initialized():
-            with contextlib.suppress(exceptions.RayError, ValueError):
+            with contextlib.suppress(Exception):  # a cluster that is gone has ended it
                 ray.kill(actor)
 
 
+def _is_known_dead(node: str) -> bool:
+    """True if the cluster says that it has no such node any more, by its identifier."""
+    try:
+        return not any(entry["Alive"] for entry in ray.nodes() if entry["NodeID"] == node)
+    except Exception:  # the cluster is gone itself: nobody can say
+        return False
+
+
+def _lines(error: Exception) -> list[str]:
+    return [line.strip() for line in str(error).splitlines() if line.strip()]
+
+
 def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = _lines(error)
     return lines[0] if lines else type(error).__name__
+
+
+def _last_line(error: Exception) -> str:
+    """What was raised: a traceback's last line."""
+    lines = _lines(error)
+    return lines[-1] if lines else type(error).__name__
 
 
 def _on(device: ExclusiveDevice) -> Any:
@@ -167,6 +189,12 @@ def _on(device: ExclusiveDevice) -> Any:
     nodes = [n for n in ray.nodes() if n["Alive"]]
     for node in nodes:
         if device.host in (node["NodeManagerHostname"], node["NodeName"], node["NodeID"]):
+            if (cores := int(node["Resources"].get("CPU", 0))) < device.cores:
+                raise UsageError(
+                    f"the device has {device.cores} cores, the host's part of the cluster {cores}",
+                    place=device.label,
+                    next_step="name fewer cores, or start Ray there with --num-cpus",
+                )
             strategies = ray.util.scheduling_strategies
             return strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
     raise UsageError(
@@ -174,66 +202,3 @@ def _on(device: ExclusiveDevice) -> Any:
         place=device.label,
         next_step=f"it has {', '.join(sorted({n['NodeManagerHostname'] for n in nodes}))}",
     )
-
-
-def _connect(workers: int, address: str) -> bool:
-    """True if this process was not connected before. Raises `UsageError`."""
-    if ray.is_initialized():
-        return False
-    logging.getLogger("ray").setLevel(logging.CRITICAL)
-    own = _own_cluster() if address == AUTO else address
-    _require_reachable(own)
-    options = {} if own != LOCAL else {"num_cpus": workers or available_cores()}
-    with _signals_as_they_are():
-        try:
-            ray.init(address=own, **options, **QUIET)
-        except (OSError, RuntimeError, ValueError, ImportError) as error:
-            raise _unusable(own, _first_line(error)) from error
-    return True
-
-
-def _own_cluster() -> str:
-    """The address of the cluster that this machine belongs to, LOCAL where it belongs to none.
-
-    What merely runs here, such as another program's private cluster, is no such.
-    """
-    if own := os.environ.get("RAY_ADDRESS", ""):
-        return own
-    try:
-        own = (Path(os.environ.get("RAY_TMPDIR", "/tmp")) / CURRENT).read_text().strip()
-        _require_reachable(own)
-    except (OSError, UsageError):
-        return LOCAL
-    return own or LOCAL
-
-
-def _require_reachable(address: str) -> None:
-    """Raise `UsageError` where nobody answers, which Ray itself says after minutes."""
-    match = re.fullmatch(r"(?:ray://)?\[?([^/\]]+?)\]?:(\d{1,5})", address)
-    if match is None:
-        return
-    try:
-        socket.create_connection((match[1], int(match[2])), REACH_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise _unusable(address, str(error)) from error
-
-
-def _unusable(address: str, reason: str) -> UsageError:
-    return UsageError(
-        f"no Ray cluster can be used there ({reason})",
-        place=address,
-        next_step="give the address that `ray start --head` prints, or --ray alone",
-    )
-
-
-@contextmanager
-def _signals_as_they_are() -> Iterator[None]:
-    """Ray hears SIGTERM in its own way; this process keeps its own."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, handler)

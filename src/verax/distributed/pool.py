@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from os import PathLike
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
 
@@ -34,6 +35,12 @@ LEAVE_SECONDS = 5.0
 """What the threads of workers get to end."""
 
 
+def require_count(workers: int) -> None:
+    """Raise `UsageError` for a number of workers that do nothing."""
+    if workers < 1:
+        raise UsageError(f"{workers} workers do nothing", next_step="give --workers 1 or more")
+
+
 class WorkerPool(ABC):
     """Workers for tasks, and actors. It is a context, at whose end all of them are ended.
 
@@ -42,8 +49,7 @@ class WorkerPool(ABC):
     """
 
     def __init__(self, workers: int) -> None:
-        if workers < 1:
-            raise UsageError(f"{workers} workers do nothing", next_step="give --workers 1 or more")
+        require_count(workers)
         self.workers = workers
         self.transfers: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
@@ -86,7 +92,12 @@ class WorkerPool(ABC):
         if self._is_closed or (self._run is not None and self._run.is_running):
             raise UsageError("the pool is closed" if self._is_closed else "the pool runs tasks")
         if self._run is None:
-            self._run = Run(self.workers, lambda: self._begun(self._worker(None), None), self._note)
+            self._run = Run(
+                self.workers,
+                lambda: self._worker(None),
+                lambda worker: self._begun(worker, None),
+                self._note,
+            )
         return self._run.outcomes(reference_name(function), tasks, seconds, timeout)
 
     def actor(
@@ -135,7 +146,11 @@ class WorkerPool(ABC):
         return
 
     def _begun(self, worker: Worker, seconds: float | None) -> Worker:
-        hello = worker.begin(seconds)
+        try:
+            hello = worker.begin(seconds)
+        except BaseException:  # what refused to begin must not stay
+            worker.kill()
+            raise
         worker.host = str(hello["host"])
         worker.name = f"{worker.host}:{hello['process']}"
         if hello["version"] != (own := installed_version("verax")):
@@ -154,10 +169,14 @@ class WorkerPool(ABC):
     def close(self) -> None:
         """End all workers and actors."""
         self._is_closed = True
+        with contextlib.ExitStack() as ending:  # each is ended, whatever ending another raises
+            if self._run is not None:
+                ending.callback(self._run.close)
+            for actor in self._actors:
+                ending.callback(actor.end)
+        until = time.monotonic() + LEAVE_SECONDS
         for actor in self._actors:
-            actor.stop()
-        if self._run is not None:
-            self._run.close()
+            actor.join(until - time.monotonic())
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -195,6 +214,7 @@ class Actor:
         self._requests: SimpleQueue[tuple[dict[str, Any], float, Future[Any]] | None]
         self._requests = SimpleQueue()
         self._failure: VeraxError | None = None
+        self._is_over, self._lock = False, threading.Lock()
         self._thread = threading.Thread(target=self._serve, name="verax-actor", daemon=True)
         self._thread.start()
 
@@ -224,17 +244,30 @@ class Actor:
         request = {"method": method, "value": value}
         pack(request)
         future: Future[Any] = Future()
-        self._requests.put((request, self._timeout if timeout is None else timeout, future))
+        with self._lock:
+            if not self._is_over:
+                seconds = self._timeout if timeout is None else timeout
+                self._requests.put((request, seconds, future))
+                return future
+        future.set_exception(self._failure or WorkerDiedError("the actor was stopped"))
         return future
 
     def stop(self) -> None:
-        """End it at once, and with it what it holds; calls that wait fail."""
+        """End it at once, and with it what it holds; calls that wait, and later ones, fail."""
+        self.end()
+        self.join(LEAVE_SECONDS)
+
+    def end(self) -> None:
+        """As `stop`, without waiting for its thread."""
         if self._failure is None:
             self._failure = WorkerDiedError("the actor was stopped", place=self.worker)
-        self._worker.kill()
         self._requests.put(None)
+        self._worker.kill()
+
+    def join(self, seconds: float) -> None:
+        """Wait so long for the thread of an actor that was ended."""
         if threading.current_thread() is not self._thread:
-            self._thread.join(LEAVE_SECONDS)
+            self._thread.join(max(0.0, seconds))
 
     def _serve(self) -> None:
         future: Future[Any] = self.began
@@ -254,9 +287,12 @@ class Actor:
             self._worker.kill()
         while (item := self._requests.get()) is not None:
             self._answer(*item)
-        with contextlib.suppress(Exception):
-            while (item := self._requests.get_nowait()) is not None:
-                self._answer(*item)
+        with self._lock:
+            self._is_over = True  # what is asked from now on is answered by `call`
+        with contextlib.suppress(Empty):
+            while True:
+                if (item := self._requests.get_nowait()) is not None:
+                    self._answer(*item)
 
     def _answer(self, request: dict[str, Any], seconds: float, future: Future[Any]) -> None:
         if not future.set_running_or_notify_cancel():

@@ -6,6 +6,7 @@ puts the outcome where the run's caller hears it.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from verax.base.errors import VeraxError
+from verax.base.errors import UsageError, VeraxError
 from verax.distributed.messages import pack
 from verax.distributed.outcome import TaskOutcome, WorkerDiedError, WorkerLateError
 from verax.distributed.worker import Worker, ask
@@ -58,16 +59,17 @@ class PoolTask:
 
 
 class Run:
-    """The slots of a pool's workers. begin: makes and begins a worker. note: is called with a
-    worker and the digests that its host received."""
+    """The slots of a pool's workers. make: a worker that was not begun yet. begin: begins it. note:
+    is called with a worker and the digests that its host received."""
 
     def __init__(
         self,
         workers: int,
-        begin: Callable[[], Worker],
+        make: Callable[[], Worker],
+        begin: Callable[[Worker], Worker],
         note: Callable[[Worker, list[str]], None],
     ) -> None:
-        self.begin, self.note = begin, note
+        self.make, self.begin, self.note = make, begin, note
         self.queue: SimpleQueue[PoolTask | None] = SimpleQueue()
         self.is_running = self.is_closed = self.has_begun = False
         self._workers, self._batch = workers, Batch()
@@ -79,6 +81,8 @@ class Run:
         self, name: str, tasks: Iterable[Any], seconds: float | None, timeout: float | None
     ) -> Iterator[TaskOutcome]:
         """As `WorkerPool.run`. name: of the function."""
+        if self.is_running:
+            raise UsageError("the pool runs tasks")
         self.is_running = True
         batch = self._batch = Batch()
         until = None if seconds is None else time.monotonic() + seconds
@@ -121,6 +125,8 @@ class Run:
 
     def _open(self) -> None:
         with self._lock:
+            if self.is_closed:
+                raise UsageError("the pool is closed")
             if self._slots:
                 if not any(slot.is_open for slot in self._slots):
                     raise self._failure
@@ -152,14 +158,20 @@ class Run:
                 self._batch.answers.put((None, None, error, None))
 
     def close(self) -> None:
-        """End all workers."""
-        self.is_closed = True
+        """End all workers, those that are being begun among them. Who waits for outcomes hears of
+        it."""
+        with self._lock:
+            self.is_closed = True
+            self._failure = UsageError("the pool was closed while it ran tasks")
         for _ in self._slots:
             self.queue.put(None)
+        with contextlib.ExitStack() as ending:
+            for slot in self._slots:
+                ending.callback(slot.end, None)
+        until = time.monotonic() + LEAVE_SECONDS
         for slot in self._slots:
-            slot.end(None)
-        for slot in self._slots:
-            slot.thread.join(LEAVE_SECONDS)
+            slot.thread.join(max(0.0, until - time.monotonic()))
+        self._batch.answers.put((None, None, self._failure, None))
 
 
 def _outcome(item: PoolTask, value: Any, error: VeraxError | None, worker: Worker) -> TaskOutcome:
@@ -185,14 +197,18 @@ class _Slot:
     def __init__(self, run: Run) -> None:
         self.run, self.is_open, self.is_used = run, True, False
         self.worker: Worker | None = None
+        self.beginning: Worker | None = None
         self.current: PoolTask | None = None
         self.thread = threading.Thread(target=self._work, name="verax-slot", daemon=True)
 
     def end(self, batch: Batch | None) -> None:
-        """Kill the worker if it is at a task of `batch`; in any case for None."""
-        current, worker = self.current, self.worker
+        """Kill the worker if it is at a task of `batch`; for None in any case, and the one that is
+        being begun."""
+        current, worker, beginning = self.current, self.worker, self.beginning
         if worker is not None and (batch is None or (current and current.batch is batch)):
             worker.kill()
+        if beginning is not None and batch is None:
+            beginning.kill()
 
     def _work(self) -> None:
         while not self.run.is_closed:
@@ -221,8 +237,11 @@ class _Slot:
         often: the host may be gone on which it was to be. Raises what the last one raised."""
         failures = 0
         while True:
+            self.beginning = worker = self.run.make()
             try:
-                worker = self.run.begin()
+                if self.run.is_closed:  # before it was known here, so nobody has ended it
+                    raise WorkerDiedError("the pool was closed")
+                self.run.begin(worker)
             except Exception as error:  # Ray may raise anything
                 failures += 1
                 patience = RESTARTS if self.run.has_begun else STARTS
@@ -232,6 +251,8 @@ class _Slot:
             else:
                 self.run.has_begun = True
                 return worker
+            finally:
+                self.beginning = None
 
     def _do(self, item: PoolTask) -> None:
         """Have the worker do a task. Afterwards there is none if it died."""
@@ -240,7 +261,10 @@ class _Slot:
         try:
             if item.fresh and self.is_used:
                 worker.kill()
+                self.worker = None
                 self.worker = worker = self._begun()
+                if item.batch.is_over or self.run.is_closed:  # nobody takes its outcome
+                    return
             self.is_used = True
             value, received = ask(worker, item.message, item.timeout)
             self.run.note(worker, received)

@@ -80,8 +80,8 @@ def test_what_another_of_the_family_found_is_taken_and_said(
     assert exe.plan.tuning == (
         "0 of 1 kernels tuned exactly here; 1 as shipped, measured on Another of them"
     )
-    assert "unroll=2" in str(exe.plan)
-    assert "unroll=2" not in str(by_rule.plan)
+    assert "unrolled by 2" in str(exe.plan)
+    assert "unrolled by 2" not in str(by_rule.plan)
     mine, its = exe.run(FEEDS), by_rule.run(FEEDS)
     assert [a.tobytes() for a in mine.values()] == [a.tobytes() for a in its.values()]
     assert exe.recipe == by_rule.recipe
@@ -97,7 +97,7 @@ def test_of_others_nothing_is_taken(
     ship(folder, kernel, dataclasses.replace(OLDER, **other))  # type: ignore[arg-type]
     exe = compile_graph(graph, SETTINGS, tuned=tuned_schedules(True, SETTINGS))
     assert exe.plan.tuning == ""
-    assert "unroll=2" not in str(exe.plan)
+    assert "unrolled by 2" not in str(exe.plan)
     assert tuned_schedules(True, Settings(opt_level=1, threads=2)) is None, "another file's"
 
 
@@ -112,7 +112,7 @@ def test_what_was_measured_here_comes_first(
     history.append([chosen_line(entry)])
     exe = compile_graph(graph, SETTINGS, tuned=tuned_schedules(True, SETTINGS))
     assert exe.plan.tuning == "1 of 1 kernels tuned exactly here"
-    assert "unroll=8" in str(exe.plan)
+    assert "unrolled by 8" in str(exe.plan)
     named = tuned_schedules(history.path, SETTINGS)
     assert isinstance(named, Tuned)
     assert named.lookup()(spec) == own
