@@ -8,6 +8,7 @@ import pytest
 
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.gpu.depthwise import StripSchedule
+from verax.compiler.kernels.gpu.tiles import TileSchedule
 from verax.compiler.kernels.products.attention_spec import AttentionSchedule
 from verax.compiler.place.schedule_words import CONVOLUTION, schedule_words
 from verax.compiler.tune.lookup import encoded
@@ -86,3 +87,13 @@ def test_a_record_says_what_is_taken() -> None:
     assert kernel.finding == "tile 6 x 32, prefetch 16; by rule tile 3 x 32"
     for outcome in (BY_RULE, ROLLED_BACK):
         assert dataclasses.replace(kernel, outcome=outcome).finding == outcome
+
+
+def test_a_schedule_of_a_gpu_says_itself_what_it_is() -> None:
+    schedule = TileSchedule(pixels=128, filters=32, stages=4)
+    text = "tile 128x32 by threads of 8x4, 4 stages of 32 terms"
+    assert schedule_words(schedule) == str(schedule) == text
+    kind, fields = "TileSchedule", dataclasses.asdict(schedule)
+    assert schedule_words((kind, fields)) == text
+    del fields["stages"]
+    assert schedule_words((kind, fields)).startswith("TileSchedule(blocks=1")

@@ -12,6 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
+from verax.compiler.kernels.gpu.attention import HeadSchedule
+from verax.compiler.kernels.gpu.depthwise import StripSchedule
+from verax.compiler.kernels.gpu.grouped import FilterSchedule
+from verax.compiler.kernels.gpu.tiles import TileSchedule
 from verax.compiler.kernels.products.attention_spec import AttentionSchedule
 from verax.compiler.kernels.registry import Schedule
 from verax.compiler.kernels.target import LANES
@@ -32,7 +36,7 @@ def words_beside(schedule: Schedule | Encoded, baseline: Schedule | Encoded | No
     kind, fields = _encoded(schedule)
     say = WORDS.get(kind)
     if say is None:
-        return fields[TEXT] if TEXT in fields else schedule_text(kind, fields)
+        return fields[TEXT] if TEXT in fields else _of_gpu(kind, fields)
     own = {**DEFAULTS[kind], **fields}
     if set(own) != set(DEFAULTS[kind]):
         return schedule_text(kind, fields)
@@ -50,8 +54,18 @@ def _encoded(schedule: Any) -> Encoded:
     if isinstance(schedule, tuple):
         return schedule
     if type(schedule).__name__ not in WORDS:
-        return type(schedule).__name__, {TEXT: str(schedule)}  # of a GPU: no history has it
+        return type(schedule).__name__, {TEXT: str(schedule)}  # of a GPU: it says itself what it is
     return type(schedule).__name__, dataclasses.asdict(schedule)
+
+
+def _of_gpu(kind: str, fields: Mapping[str, Any]) -> str:
+    """What a GPU's schedule says of itself; the exact form of one that this version does not
+    know."""
+    schedule_type = ON_GPUS.get(kind)
+    names = () if schedule_type is None else (f.name for f in dataclasses.fields(schedule_type))
+    if schedule_type is None or set(fields) != set(names):
+        return schedule_text(kind, fields)
+    return str(schedule_type(**fields))
 
 
 def schedule_text(kind: str, fields: Mapping[str, Any]) -> str:
@@ -81,6 +95,10 @@ CONVOLUTION: dict[str, Callable[[Any], str]] = {
     "spare": lambda n: f"{n} lanes left out" if n else "all lanes",
 }
 """Fields of a convolution's schedule beside its tile, in words."""
+ON_GPUS: dict[str, Any] = {
+    t.__name__: t for t in (TileSchedule, StripSchedule, FilterSchedule, HeadSchedule)
+}
+"""Types of schedules of GPUs that a history may have."""
 WORDS: dict[str, Callable[[Mapping[str, Any], set[str]], list[str]]] = {
     ConvSchedule.__name__: _convolution,
     AttentionSchedule.__name__: _attention,
