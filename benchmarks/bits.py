@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 import verax
-from verax.base.settings import LEVELS, Settings
+from verax.base.option_groups.settings import LEVELS, Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.target import Target
 from verax.judge.inputs import draw_inputs

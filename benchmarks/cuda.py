@@ -34,7 +34,7 @@ import verax.ops
 from verax.base.errors import VeraxError
 from verax.base.gpu.cuda_driver import card
 from verax.base.gpu.targets import EMULATED_GPU, card_of
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.ir.operator import REGISTRY
 

@@ -21,7 +21,7 @@ import time
 import numpy as np
 
 import verax.ops  # noqa: F401  (registers operators)
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.place.calls import kernel_calls
 from verax.ir.graph import Builder, Graph

@@ -33,7 +33,7 @@ import numpy as np
 import verax
 from panel_files import NAMES, SHAPES, Skipped, source_of
 from verax.base.errors import VeraxError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.place.binary import assembly
 from verax.frontends.model import Model

@@ -32,7 +32,7 @@ from benchmarks.provenance import stamped
 import verax
 import verax.ops
 from verax.base.errors import VeraxError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.llvm.builder import ModuleBuilder
 from verax.compiler.kernels.registry import emit

@@ -37,7 +37,7 @@ from benchmarks.provenance import stamped
 
 import verax.ops
 from verax.base.errors import VeraxError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.gpu import BlockBuilder, GpuBuilder

@@ -144,7 +144,7 @@ def _is_installed(engine: str) -> bool:
 
 def _why_not(engine: str, setting: Setting) -> str:
     """Why a setting cannot run here; nothing where it can."""
-    from verax.base import processor
+    from verax.base.machine import processor
 
     if not _is_installed(engine):
         return f"{engine} is not installed"
@@ -174,7 +174,7 @@ def own_runs(case: Case, machines: Mapping[str, Sequence[str]], timeout: float) 
     """Verax at every level and number of threads. machines: target -> a command that runs Python
     there; targets that this machine has run here."""
     import verax
-    from verax.base import processor
+    from verax.base.machine import processor
 
     model = verax.load(f"{case.stem}.onnx")
     here = {t: [sys.executable] for t in ("avx512", "avx2") if processor.runs_here(t)}
@@ -249,7 +249,7 @@ def booted_runs(case: Case, targets: Sequence[str], timeout: float) -> Iterator[
 
     import verax
     from verax.base.errors import UnsupportedError
-    from verax.base.settings import Settings
+    from verax.base.option_groups.settings import Settings
     from verax.compiler.compile import compile
 
     graph = verax.load(f"{case.stem}.onnx").graph
@@ -357,7 +357,7 @@ def _later_first(runs: Sequence[Run]) -> list[Run]:
 
 
 def _processor() -> str:
-    from verax.base.processor import processor_name
+    from verax.base.machine.processor import processor_name
 
     return f"{processor_name() or platform.machine()}, {os.cpu_count()} cores"
 

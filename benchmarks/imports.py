@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 import imports_models
-from verax.base.files import atomic_write
+from verax.base.storage.files import atomic_write
 
 SECONDS, MEMORY = 3.0, 3.0
 """Limits: of an import's time, and of its memory in sizes of the file."""

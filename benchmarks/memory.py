@@ -28,7 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import networks_zoo
-from verax.base.memory import parse_bytes, shown_bytes
+from verax.base.machine.memory import parse_bytes, shown_bytes
 from verax.formats import FORMATS
 from verax.runners.registry import ENTRIES, SPEC_OF
 

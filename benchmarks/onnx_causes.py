@@ -32,8 +32,8 @@ from onnx import numpy_helper
 import verax
 from verax.api import subject_of
 from verax.base.errors import VeraxError
-from verax.base.files import scratch_folder
-from verax.base.options import CheckOptions
+from verax.base.option_groups.options import CheckOptions
+from verax.base.storage.files import scratch_folder
 from verax.judge.check import check
 from verax.judge.protocol import Runner
 from verax.records.verdict import Kind, Verdict

@@ -33,8 +33,8 @@ from benchmarks.provenance import stamped
 
 import verax.ops
 from verax.base.errors import VeraxError
-from verax.base.processor import processor_name
-from verax.base.settings import Settings
+from verax.base.machine.processor import processor_name
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.compiler.kernels.target import Target

@@ -36,7 +36,7 @@ import panel_peers as peers
 from panel_page import Row, cause, disturbed, drawing, page
 from provenance import stamped
 from verax.base.errors import VeraxError
-from verax.base.files import atomic_write
+from verax.base.storage.files import atomic_write
 from verax.bench.rounds import HELD_TO_AVX2, Contestant, race
 from verax.compiler.describe.machine_peak import peak_gflops, round_trip_ns
 from verax.compiler.kernels.target import Target

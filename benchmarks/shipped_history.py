@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from verax.base.files import atomic_write
+from verax.base.storage.files import atomic_write
 from verax.compiler.artifacts.shipped import FOLDER, file_name
 from verax.compiler.tune.history import LINE, ChosenSchedule, Contents, chosen_line, chosen_of
 from verax.compiler.tune.host import LineOrigin

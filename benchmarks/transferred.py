@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import verax
 from panel_files import source_of
 from panel_zoo import PANEL
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.kernels.canonical import digest
 from verax.compiler.kernels.registry import schedules
 from verax.compiler.kernels.target import Target

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from panel_files import source_of
 from panel_zoo import PANEL
-from verax.base.compile_options import DeviceOptions, TuneOptions
+from verax.base.option_groups.compile_options import DeviceOptions, TuneOptions
 from verax.device_tuning import tune_devices
 from verax.records.codec import to_plain
 from verax.records.tuning import TUNED, TuningRecord

@@ -24,7 +24,7 @@ import verax
 from panel_files import source_of
 from panel_zoo import PANEL
 from verax.base.errors import VeraxError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.kernels.canonical import digest
 from verax.compiler.kernels.registry import Schedule, Spec, candidates, schedules
 from verax.compiler.kernels.target import Target

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 import verax
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.pipeline.levels import run_passes
 from verax.frontends.model import Model

@@ -89,7 +89,7 @@ ALLOWED: dict[str, set[str]] = {
         *("reference", "ops", "ir", "records", "numerics", "base"),
     },
     "runtime": {"records", "ir.dim_forms", "ir.assumptions", "base"},
-    "judge.protocol": {"records", "ir", "base.deprecation"},
+    "judge.protocol": {"records", "ir", "base.option_groups.deprecation"},
     "judge.inputs": BY_MEANING,
     "judge.decide": BY_MEANING,
     "judge.regions": BY_MEANING | {"judge.decide"},
@@ -134,7 +134,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "certified": {"compiler", "judge", "runners", "records", "ir", "base"},
     "compiling": {
-        *("loading", "certified", "compiler", "frontends.model", "runners.torch_calls"),
+        *("loading", "certified", "compiler", "frontends.model", "runners.pytorch.torch_calls"),
         "frontends.deferred_model",
         *("records", "ir", "base"),
     },

@@ -23,7 +23,7 @@ from verax.judge.explain.hypotheses.library import BY_KIND
 from verax.judge.regions.vjp import RULES
 from verax.ops.pointwise.elementwise import Elementwise
 from verax.runners import registry
-from verax.runners.child_runner import ChildRunner
+from verax.runners.children.child_runner import ChildRunner
 
 assert verax.ops
 EXAMPLES = Path(__file__).parents[1] / "examples" / "digits"

@@ -12,7 +12,7 @@ import pytest
 
 import verax
 from verax.base.errors import InputError, MissingPackageError, UsageError, VeraxError
-from verax.base.processes import SubjectError
+from verax.base.process.processes import SubjectError
 from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType

@@ -9,7 +9,7 @@ import pytest
 
 from tests import shared_code
 from tests.shared_code import SharedCode
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.binary import assembly

@@ -24,7 +24,7 @@ from benchmarks.emulated import machine
 
 import verax
 from verax.base.errors import UnsupportedError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.judge.inputs import draw_inputs
 

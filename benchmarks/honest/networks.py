@@ -48,8 +48,8 @@ from verax.runners.arrays import INPUT_MARK, OUTPUT_MARK, ArraysRunner, load_npz
 from verax.runners.functions import named_results
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 from verax.runners.openvino import OpenVinoRunner
+from verax.runners.pytorch.torch_tensors import from_torch
 from verax.runners.subjects.factory import runner_of
-from verax.runners.torch_tensors import from_torch
 from verax.runners.tvm import TvmRunner
 
 INPUT_SEED = 41
@@ -208,7 +208,7 @@ def converted(dtype: str) -> Callable[[Any], Any]:
 
 def tensors_of(arrays: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
     """As `tensors`, bfloat16 as well."""
-    from verax.runners.torch_tensors import to_torch
+    from verax.runners.pytorch.torch_tensors import to_torch
 
     return tuple(to_torch(a) for a in arrays)
 

@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from verax.base.files import atomic_write
+from verax.base.storage.files import atomic_write
 from verax.campaign.faults_in_numbers import NUMBER_FAULTS
 from verax.campaign.hostile_inputs import STYLES
 from verax.campaign.outcomes import (

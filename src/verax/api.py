@@ -15,9 +15,8 @@ import numpy as np
 
 from verax.base.arrays import as_arrays
 from verax.base.errors import UsageError
-from verax.base.helpers import helper_scope
-from verax.base.keywords import with_options
-from verax.base.options import (
+from verax.base.option_groups.keywords import with_options
+from verax.base.option_groups.options import (
     CHECKED_AS_USUAL,
     CheckOptions,
     JudgingKeywords,
@@ -25,8 +24,9 @@ from verax.base.options import (
     changed,
     parted,
 )
-from verax.base.reading import stamp
-from verax.base.settings import DEFAULT_LEVEL
+from verax.base.option_groups.settings import DEFAULT_LEVEL
+from verax.base.process.helpers import helper_scope
+from verax.base.storage.reading import stamp
 from verax.base.tensors import is_function, is_module, named_inputs
 from verax.by_value import by_value, same_inputs, same_outputs
 from verax.compiler.artifacts.saved_program import SavedExecutable
@@ -50,10 +50,11 @@ from verax.records.bisection import Bisection
 from verax.records.verdict import Verdict
 from verax.reference.evaluate import evaluate as evaluate_graph
 from verax.repro.write import prepare, write_cases
-from verax.runners.child_runner import TIMEOUT
+from verax.runners.children.child_runner import TIMEOUT
+from verax.runners.children.limited import limited
 from verax.runners.inputs_as_given import inputs_by_input, with_devices, with_inputs_like
-from verax.runners.limited import limited
 from verax.runners.passes import with_passes
+from verax.runners.pytorch.torch_calls import named_examples
 from verax.runners.subjects.factory import runner_of
 from verax.runners.subjects.resolve import (
     LoadedNetwork,
@@ -66,7 +67,6 @@ from verax.runners.subjects.resolve import (
     TextSubject,
     resolve,
 )
-from verax.runners.torch_calls import named_examples
 from verax.verified_conversion import Converted
 from verax.verified_conversion import convert as convert_verified
 
@@ -130,7 +130,8 @@ def subject_of(
     Raises `UsageError` when the model's file is another one than was loaded.
 
     device: of a runner by name, "" for where the model is. timeout: seconds that one of its runs
-    may take; None for no limit in this process, and `runners.child_runner.TIMEOUT` in others.
+    may take; None for no limit in this process, and `runners.children.child_runner.TIMEOUT` in
+    others.
     """
     resolved = _loaded(resolve(subject))
     loaded = model if isinstance(model, Model) else None

@@ -20,9 +20,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from verax.base.cores import deciding
 from verax.base.errors import InputError
-from verax.base.settings import Settings
+from verax.base.machine.cores import deciding
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.cache import ProgramCache, is_cached
 from verax.compiler.executable import Executable
 from verax.compiler.kernels.target import Target

@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import numpy as np
 
-from verax.base.compile_options import COMPILED_AS_USUAL, CompilationKeywords, CompilationOptions
 from verax.base.errors import UsageError
-from verax.base.keywords import with_options
 from verax.base.lazy import deferred
-from verax.base.options import changed
+from verax.base.option_groups.compile_options import (
+    COMPILED_AS_USUAL,
+    CompilationKeywords,
+    CompilationOptions,
+)
+from verax.base.option_groups.keywords import with_options
+from verax.base.option_groups.options import changed
 from verax.base.tensors import inputs_by_name, is_tensor
 from verax.compiler.artifacts.cache import RECORD, ProgramCache, default_cache
 from verax.compiler.artifacts.default_history import tuned_schedules
@@ -41,7 +45,7 @@ Network: TypeAlias = Any
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 Progress: TypeAlias = Callable[[int, int, str], None]
 """Called with (nodes judged, nodes in all, name of the node)."""
-CERTIFIED, TENSORS = "verax.certified", "verax.runners.torch_calls"
+CERTIFIED, TENSORS = "verax.certified", "verax.runners.pytorch.torch_calls"
 DEFERRED = "verax.frontends.deferred_model"
 """Loaded when they are needed."""
 

@@ -16,11 +16,11 @@ from typing import Any, Unpack
 
 from verax.api import ShareProgress, Subject, pixels_of, subject_of
 from verax.base.errors import GraphError, UsageError
-from verax.base.helpers import helper_scope
-from verax.base.keywords import with_options
-from verax.base.options import PassKeywords, PassOptions, changed
-from verax.base.reading import stamp
-from verax.base.settings import DEFAULT_LEVEL, Settings
+from verax.base.option_groups.keywords import with_options
+from verax.base.option_groups.options import PassKeywords, PassOptions, changed
+from verax.base.option_groups.settings import DEFAULT_LEVEL, Settings
+from verax.base.process.helpers import helper_scope
+from verax.base.storage.reading import stamp
 from verax.compiling import Network, graph_of, model_of
 from verax.distributed import Reference, WorkerPool, fetch, open_pool
 from verax.distributed.messages import pack, unpack

@@ -18,8 +18,8 @@ import numpy as np
 
 from verax.base.arrays import as_array, as_arrays
 from verax.base.errors import UsageError
+from verax.base.option_groups.settings import Settings
 from verax.base.printing import OneLine, first_few
-from verax.base.settings import Settings
 from verax.base.tensors import named_inputs
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable

@@ -10,9 +10,9 @@ import numpy as np
 
 from verax.api import Subject, name_apart, subject_of, with_examples
 from verax.base.errors import InputError, UsageError
-from verax.base.helpers import helper_scope
-from verax.base.keywords import with_options
-from verax.base.options import CHECKED_AS_USUAL, CheckKeywords, CheckOptions, changed
+from verax.base.option_groups.keywords import with_options
+from verax.base.option_groups.options import CHECKED_AS_USUAL, CheckKeywords, CheckOptions, changed
+from verax.base.process.helpers import helper_scope
 from verax.compiling import Network, graph_of
 from verax.frontends.model import Model
 from verax.ir.graph import Graph

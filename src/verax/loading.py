@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from verax.base.caching import caching_is_off
 from verax.base.errors import UsageError, VeraxError
-from verax.base.reading import recording, stamp
+from verax.base.storage.reading import recording, stamp
 from verax.base.tensors import is_from, is_function, tensors_in
 from verax.formats import MXNET, ONNX, PYTORCH, TENSORFLOW, TFLITE, VX, Format, format_of
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import InputError, UnsupportedError, UsageError, VeraxError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.frontends.common.context import ValueNeededError
 from verax.frontends.model import Model
 from verax.frontends.onnx import load_onnx

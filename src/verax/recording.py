@@ -14,12 +14,12 @@ import numpy as np
 
 from verax.api import Subject, inputs_of, subject_of, with_examples
 from verax.base.errors import UsageError
-from verax.base.files import atomic_write
+from verax.base.storage.files import atomic_write
 from verax.compiling import Network, graph_of
 from verax.ir.graph import Graph
 from verax.ir.stored import storable
 from verax.runners.arrays import INPUT_MARK, OUTPUT_MARK
-from verax.runners.onnx_session import model_of_session
+from verax.runners.onnx.onnx_session import model_of_session
 from verax.runners.subjects.resolve import OnnxSession, TorchModule, TorchProgram, resolve
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from verax.base.errors import InputError, UsageError
-from verax.base.reading import plain_bytes
+from verax.base.storage.reading import plain_bytes
 from verax.ir.graph import Graph
 from verax.records import agreement, alignment, verdict
 from verax.records.agreement import Agreement

@@ -8,10 +8,10 @@ from typing import Any, Unpack
 
 from verax.api import Network, graph_of, with_examples
 from verax.base.arrays import as_arrays
-from verax.base.compile_options import TUNED_AS_USUAL, TuneKeywords, TuneOptions
 from verax.base.errors import UsageError
-from verax.base.keywords import with_options
-from verax.base.options import changed
+from verax.base.option_groups.compile_options import TUNED_AS_USUAL, TuneKeywords, TuneOptions
+from verax.base.option_groups.keywords import with_options
+from verax.base.option_groups.options import changed
 from verax.compiler.artifacts.default_history import default_history
 from verax.compiler.tune.history import History
 from verax.compiler.tuner import Searching

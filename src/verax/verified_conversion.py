@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from verax.base.errors import UsageError, VeraxError
-from verax.base.files import atomic_write, staging_folder
-from verax.base.npz import write_npz
 from verax.base.optional import installed_version
 from verax.base.printing import OneLine, first_few
+from verax.base.storage.files import atomic_write, staging_folder
+from verax.base.storage.npz import write_npz
 from verax.export.onnx.writer import write_onnx
 from verax.frontends.model import Model
 from verax.ir.graph import Graph

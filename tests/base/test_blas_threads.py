@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from threadpoolctl import ThreadpoolController
 
-from verax.base.blas import one_blas_thread
+from verax.base.machine.blas import one_blas_thread
 
 
 def counts() -> list[int]:

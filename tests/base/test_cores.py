@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from verax.base import cores
-from verax.base.settings import Settings
+from verax.base.machine import cores
+from verax.base.option_groups.settings import Settings
 
 
 @pytest.fixture

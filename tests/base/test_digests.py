@@ -8,8 +8,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from verax.base import digests
-from verax.base.digests import WORTH, content_sha256
+from verax.base.storage import digests
+from verax.base.storage.digests import WORTH, content_sha256
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from verax.base.errors import UsageError
-from verax.base.files import atomic_write
+from verax.base.storage.files import atomic_write
 
 
 def test_the_file_has_the_content_and_nothing_else_is_left(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from verax.base.arrays import as_array
-from verax.base.devices import device_of, devices_in
-from verax.base.dlpack import host_copy
 from verax.base.errors import InputError
+from verax.base.machine.devices import device_of, devices_in
+from verax.base.machine.dlpack import host_copy
 
 HOST, CUDA = 1, 2
 

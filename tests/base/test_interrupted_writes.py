@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from verax.base import files
 from verax.base.errors import UsageError
-from verax.base.files import PART, atomic_write, scratch_folder, staging_folder
+from verax.base.storage import files
+from verax.base.storage.files import PART, atomic_write, scratch_folder, staging_folder
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +24,7 @@ import os, sys, time
 from pathlib import Path
 if sys.argv[2] == "named":
     os.O_TMPFILE = 0
-from verax.base.files import atomic_write
+from verax.base.storage.files import atomic_write
 with atomic_write(Path(sys.argv[1])) as stream:
     stream.write(b"half")
     stream.flush()
@@ -33,7 +33,7 @@ with atomic_write(Path(sys.argv[1])) as stream:
 """
 STAGE = """
 import sys, time
-from verax.base.files import staging_folder
+from verax.base.storage.files import staging_folder
 with staging_folder(sys.argv[1]) as folder:
     (folder / "draft").write_bytes(b"half")
     print("writing", flush=True)
@@ -248,15 +248,15 @@ def test_an_interrupted_conversion_leaves_the_old_file(
 
 
 def test_every_writer_is_this_one() -> None:
-    """Files are opened for writing in `base.files` only, or within a scratch folder."""
+    """Files are opened for writing in `base.storage.files` only, or within a scratch folder."""
     in_scratch = {
-        "base/files.py",
-        "runners/child.py",
-        "runners/child_files.py",
+        "base/storage/files.py",
+        "runners/children/child.py",
+        "runners/children/child_files.py",
         "runners/command.py",
-        "runners/worker.py",
+        "runners/children/worker.py",
     }
-    in_scratch |= {"base/npz.py", "bench/rounds.py", "bench/worker.py", "cli/app.py"}
+    in_scratch |= {"base/storage/npz.py", "bench/rounds.py", "bench/worker.py", "cli/app.py"}
     in_scratch |= {"runners/environments/interpreter.py", "runners/environments/script.py"}
     in_scratch |= {"pytest_plugin/github.py"}  # GitHub's file, to which steps append
     in_scratch |= {"repro/write.py"}  # a zip archive in memory
@@ -276,10 +276,10 @@ def test_every_writer_is_this_one() -> None:
 
 
 def test_no_file_is_mapped() -> None:
-    """Bytes of files come from `base.reading`."""
+    """Bytes of files come from `base.storage.reading`."""
     source = ROOT / "src" / "verax"
     # The linker and fences map memory, no file; blocks are packed into files without a name yet.
-    allowed = {"base/reading.py", "runtime/linker.py", "runtime/block_files.py"}
+    allowed = {"base/storage/reading.py", "runtime/linker.py", "runtime/block_files.py"}
     allowed |= {"runtime/gpu/fences.py"}
     found = [
         str(path.relative_to(source))

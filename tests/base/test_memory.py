@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from verax.base import memory
 from verax.base.errors import InputError, UsageError
+from verax.base.machine import memory
 
 GIB = 1 << 30
 
@@ -53,7 +53,7 @@ def test_what_is_larger_than_the_limit_is_refused_with_place_and_next_step() -> 
 
 
 def test_the_own_limit_of_the_process_counts() -> None:
-    code = "from verax.base.memory import available_bytes; print(available_bytes())"
+    code = "from verax.base.machine.memory import available_bytes; print(available_bytes())"
 
     def confine() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (GIB, GIB))
@@ -93,7 +93,7 @@ def test_a_reference_that_would_need_more_than_is_free_is_refused_before_it_is_r
 import resource
 import numpy as np
 from verax.base.errors import InputError
-from verax.base.memory import available_bytes
+from verax.base.machine.memory import available_bytes
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from verax.base.processes import Guarded, SubjectError, run_process
-from verax.runners.child import run_in_child
+from verax.base.process.processes import Guarded, SubjectError, run_process
+from verax.runners.children.child import run_in_child
 
 LINUX = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux gives orphans to the process that guards them"
@@ -125,7 +125,7 @@ def test_the_program_ends_with_a_parent_that_is_killed(tmp_path: Path, sibling: 
     """sibling: a forked child of the parent lives on, with copies of all that was open."""
     code = (
         "import os, sys, time\n"
-        "from verax.base.processes import Guarded\n"
+        "from verax.base.process.processes import Guarded\n"
         "guarded = Guarded(sys.argv[2:], name='family')\n"
         "if sys.argv[1] == 'True' and not os.fork():\n"
         "    time.sleep(20); os._exit(0)\n"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from verax.base import processor
 from verax.base.errors import UsageError
+from verax.base.machine import processor
 
 Tell = Callable[[str | None], None]
 ZEN4 = {*processor.TARGETS["avx512bf16"][1]}

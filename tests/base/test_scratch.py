@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from verax.base.errors import UsageError
-from verax.base.files import scratch_folder
-from verax.base.leaving import vanishing
-from verax.runners.child import run_in_child
+from verax.base.process.leaving import vanishing
+from verax.base.storage.files import scratch_folder
+from verax.runners.children.child import run_in_child
 
 
 @pytest.fixture

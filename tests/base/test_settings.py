@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from verax.base.cores import deciding
 from verax.base.errors import UsageError
-from verax.base.settings import LEVELS, Settings
+from verax.base.machine.cores import deciding
+from verax.base.option_groups.settings import LEVELS, Settings
 
 
 def test_every_level_that_exists_is_accepted() -> None:

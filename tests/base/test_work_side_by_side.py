@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from verax.base.side_by_side import Behind, in_turn, sharing, threads
+from verax.base.process.side_by_side import Behind, in_turn, sharing, threads
 
 SEEN: ContextVar[str] = ContextVar("seen", default="nothing")
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.describe.pass_example import two_convolutions
 

@@ -9,7 +9,7 @@ from benchmarks.emulated import __main__, machine
 from tests.compiler.test_byte_products import convolution
 
 from verax.base.errors import UnsupportedError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.reference import promised
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import verax.ops  # noqa: F401  (registers the operators)
-from verax.base.cores import available_cores
-from verax.base.settings import Settings
+from verax.base.machine.cores import available_cores
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.describe.machine_peak import peak_gflops, round_trip_ns
 from verax.compiler.kernels.target import Target

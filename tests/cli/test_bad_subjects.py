@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from verax.api import load, reference
-from verax.base import npz
+from verax.base.storage import npz
 from verax.judge.inputs import draw_inputs
 from verax.runners import command
 from verax.runners.subjects import factory

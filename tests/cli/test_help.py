@@ -14,8 +14,8 @@ from typing import get_type_hints
 import pytest
 
 from tests.cli.conftest import Cli
-from verax.base.compile_options import ENGINES
-from verax.base.options import PANELS, PhotoOptions, flags_of
+from verax.base.option_groups.compile_options import ENGINES
+from verax.base.option_groups.options import PANELS, PhotoOptions, flags_of
 from verax.cli.app import COMMANDS
 from verax.images import FITS, ORDERS
 from verax.ir.pixels import LAYOUTS

@@ -137,7 +137,7 @@ def test_in_the_callback_of_a_weak_reference(tmp_path: Path) -> None:
 def test_while_a_thread_works_that_the_command_would_wait_for(tmp_path: Path) -> None:
     body = (
         "from concurrent.futures import ThreadPoolExecutor\n"
-        "from verax.base.files import scratch_folder\n"
+        "from verax.base.storage.files import scratch_folder\n"
         "def work():\n    with scratch_folder():\n"
         "        print('working', flush=True); time.sleep(60)\n"
         "with ThreadPoolExecutor(1) as pool:\n    pool.submit(work).result()"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
-from verax.base.compile_options import BenchOptions, CompilationOptions
+from verax.base.option_groups.compile_options import BenchOptions, CompilationOptions
 
 
 @pytest.mark.parametrize("command", ["run", "compile"])

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import verax
-from verax.base.npz import read_npz, write_npz
+from verax.base.storage.npz import read_npz, write_npz
 from verax.ir.stored import in_type, storable
 from verax.ir.types import NARROW, DType
 

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 import verax
-from verax.base import compile_options, options
-from verax.base.compile_options import BenchOptions, CompilationOptions, TuneOptions
 from verax.base.errors import UsageError
-from verax.base.options import CheckOptions, PassOptions, flags_of
-from verax.base.settings import DEFAULT_LEVEL, Settings
+from verax.base.option_groups import compile_options, options
+from verax.base.option_groups.compile_options import BenchOptions, CompilationOptions, TuneOptions
+from verax.base.option_groups.options import CheckOptions, PassOptions, flags_of
+from verax.base.option_groups.settings import DEFAULT_LEVEL, Settings
 from verax.cli.app import COMMANDS
 from verax.cli.judging import GROUPS, Request
 from verax.ir.graph import Builder, Graph

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.compiler.amplifying import log, network, residual, unary
-from verax.base import deprecation
+from verax.base.option_groups import deprecation
 from verax.export.onnx.writer import to_bytes
 
 

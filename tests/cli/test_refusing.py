@@ -144,7 +144,7 @@ def test_damaged_arrays_are_refused(cli: Cli, digits: Path, tmp_path: Path) -> N
 def test_an_npz_that_unpacks_to_too_much_is_refused(
     cli: Cli, digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("verax.base.npz.MAX_BYTES", 1000)
+    monkeypatch.setattr("verax.base.storage.npz.MAX_BYTES", 1000)
     with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("image.npy", b"\0" * 100_000)
     found = cli("run", digits, "--input", tmp_path / "x.npz")

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import verax
-from verax.base.processor import TARGETS
+from verax.base.machine.processor import TARGETS
 
 from .conftest import Cli
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import Cli
-from verax.base.compile_options import BenchOptions, CompilationOptions
 from verax.base.errors import UsageError
+from verax.base.option_groups.compile_options import BenchOptions, CompilationOptions
 from verax.cli.console import parse_shapes
 
 

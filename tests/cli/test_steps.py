@@ -13,7 +13,7 @@ import pytest
 
 import verax
 from verax.base.errors import ModelError, UsageError, VeraxError
-from verax.base.npz import write_npz
+from verax.base.storage.npz import write_npz
 from verax.frontends.common.ledger import Ledger
 from verax.frontends.model import Model
 from verax.frontends.onnx import load_onnx

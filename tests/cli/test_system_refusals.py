@@ -14,9 +14,9 @@ import pytest
 
 from tests.cli.conftest import Cli
 from verax.base.errors import InputError, UsageError
-from verax.base.memory import limited
-from verax.base.npz import npz_headers, read_npz, write_npz
-from verax.base.options import InputOptions, PhotoOptions
+from verax.base.machine.memory import limited
+from verax.base.option_groups.options import InputOptions, PhotoOptions
+from verax.base.storage.npz import npz_headers, read_npz, write_npz
 from verax.cli.inputs import image_options, read_inputs
 from verax.ir.types import TensorType
 

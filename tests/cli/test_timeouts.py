@@ -11,10 +11,10 @@ import onnx
 import pytest
 from onnx import helper
 
-from verax.base.processes import SubjectError
+from verax.base.process.processes import SubjectError
 from verax.records.benchmark import Benchmark
 from verax.runners import own
-from verax.runners.limited import within
+from verax.runners.children.limited import within
 
 from .conftest import Cli
 

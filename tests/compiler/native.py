@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import verax.ops  # noqa: F401  (registers the operators)
 from tests.compiler.test_bits import bits
 from tests.compiler.test_operators import graph_of
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.target import Target
 from verax.ir.operator import Case, Operator

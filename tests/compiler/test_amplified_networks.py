@@ -33,7 +33,7 @@ from tests.compiler.amplifying import (
     unary,
     unit_norm,
 )
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.passes import choose_strassen, choose_winograd
 from verax.compiler.pipeline.levels import run_passes
 from verax.ir.graph import Graph

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verax.base.processor import runs_here
-from verax.base.settings import Settings
+from verax.base.machine.processor import runs_here
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.compiler.kernels.products.attention_spec import AttentionSpec

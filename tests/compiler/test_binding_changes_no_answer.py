@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.compiler.decoder_graphs import CACHES, Arrays, decoder
 from verax.base.errors import InputError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.caches import bind_caches
 from verax.compiler.compile import compile
 from verax.frontends.onnx.importer import load_onnx

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts import cache as caches
 from verax.compiler.artifacts.cache import BOOT, INTACT, ProgramCache
 from verax.compiler.compile import compile

@@ -12,7 +12,7 @@ import pytest
 
 from tests.compiler.decoder_graphs import CACHES, VOCABULARY, Arrays, decoder
 from verax.base.errors import InputError, UsageError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.caches import bind_caches
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable

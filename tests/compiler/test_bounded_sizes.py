@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compiler.test_open_sizes import assert_as_alone, opened, rows
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.cache import ProgramCache
 from verax.compiler.compile import compile
 from verax.ir.assumptions import Assumptions, assuming

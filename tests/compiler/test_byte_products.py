@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.compiler.test_bits import bits, runnable
 from tests.compiler.test_integer_kernels import Network, convolutions, holds
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.llvm.object_code import code_of
 from verax.compiler.kernels.products.steps import _Quads, add_quads

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import verax
-from verax.base import unchanged
 from verax.base.errors import CompileError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
+from verax.base.storage import unchanged
 from verax.compiler import specialize
 from verax.compiler.artifacts import cache as caching
 from verax.compiler.artifacts.cache import DEFAULT_SIZE, ProgramCache, default_cache, is_cached

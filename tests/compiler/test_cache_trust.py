@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from verax.base.errors import UsageError
-from verax.base.private import why_not_private
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
+from verax.base.storage.private import why_not_private
 from verax.compiler.artifacts import cache as caching
 from verax.compiler.artifacts.cache import CERTIFICATE, PROGRAM, ProgramCache
 from verax.compiler.artifacts.save import read_recipe, save

@@ -22,7 +22,7 @@ from tests.compiler.decoder_graphs import decoder
 from tests.compiler.growing_decoder import CACHES, SHARED, WORDS, empty, growing_decoder
 from tests.compiler.growing_decoder import given as inputs_of
 from verax.base.errors import InputError, UsageError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.compiler.growing_executable import GrowingExecutable

@@ -10,7 +10,7 @@ import pytest
 from tests.compiler.test_bits import bits
 from tests.compiler.test_every_pass import ALLOW, LEVEL, SHOWN, network
 from verax.base.errors import UsageError
-from verax.base.settings import LEVELS, Settings
+from verax.base.option_groups.settings import LEVELS, Settings
 from verax.compiler.compile import compile
 from verax.compiler.passes.base import Pass, PassClass
 from verax.compiler.pipeline import levels

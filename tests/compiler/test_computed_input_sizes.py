@@ -7,7 +7,7 @@ import pytest
 
 from tests.compiler.test_bits import bits
 from verax.base.errors import InputError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.ir.dim import symbol

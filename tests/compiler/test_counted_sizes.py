@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.compiler.test_bits import bits
 from verax.base.errors import InputError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.compiler.open_programs import MAX_OPEN

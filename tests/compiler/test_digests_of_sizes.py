@@ -9,8 +9,8 @@ import subprocess
 import pytest
 
 from tests.compiler.digests_of_sizes import CASES, digests
-from verax.base.processor import runs_here
-from verax.base.settings import Settings
+from verax.base.machine.processor import runs_here
+from verax.base.option_groups.settings import Settings
 
 ARM = os.environ.get("VERAX_ARM64_PYTHON", "")
 """A Python of an emulated ARM64 with this package and its tests on its path."""

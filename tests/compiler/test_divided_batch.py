@@ -18,7 +18,7 @@ from tests.compiler.graphs import networks
 from tests.compiler.test_bits import bits
 from tests.compiler.test_operators import graph_of
 from verax.base.errors import VeraxError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.save import save
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiler.compile import compile

@@ -11,7 +11,7 @@ import pytest
 import verax.compiler.place.program  # noqa: F401  (registers the rules)
 from tests.compiler.test_bits import bits
 from tests.compiler.test_every_pass import add, as_bytes, byte_weights, calls, network, random
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.plan import graph_plan
 from verax.compiler.plan.choice import RULES, Alternatives, Choice, NoKernel, Planning

@@ -17,7 +17,7 @@ import verax.ops
 from tests.compiler.test_bits import bits
 from tests.compiler.test_operators import graph_of
 from verax.base.errors import UnsupportedError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.compiler.kernels import registry

@@ -17,7 +17,7 @@ from tests.compiler.renaming import NODE_NAMES, renamed
 from tests.compiler.test_bits import bits
 from tests.compiler.test_dtypes import call_of
 from tests.compiler.test_every_lowering import ELSEWHERE, USES, compiled
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.compiler.kernels.convolution.schedule import ConvSchedule

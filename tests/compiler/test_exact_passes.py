@@ -9,7 +9,7 @@ import pytest
 import verax.ops  # noqa: F401  (registers the operators)
 from tests.compiler.salted import random_case, same_promised_bits
 from tests.compiler.test_bits import bits
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.passes import canonicalize as canonical
 from verax.compiler.passes import reduce_strength as strength

@@ -12,7 +12,7 @@ import pytest
 
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.errors import InputError, ModelError, UsageError, VeraxError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.save import save
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiler.compile import compile

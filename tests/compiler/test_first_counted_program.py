@@ -12,7 +12,7 @@ from verax.compiler.plan.counting import COUNTING
 CODE = """
 import sys
 import numpy as np
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.ir.dim import symbol
 from verax.ir.graph import Builder

@@ -15,7 +15,7 @@ from tests.compiler.test_bits import bits
 from tests.compiler.test_operators import WEIGHTED, graph_of
 from tests.numerics.test_arithmetic_version import in_type
 from verax.base.errors import VeraxError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.target import Target
 from verax.ir.graph import Builder, Graph

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.compiler.test_bits import bits
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.llvm.builder import ModuleBuilder
 from verax.compiler.kernels.llvm.object_code import code_of, object_code

@@ -9,7 +9,7 @@ import pytest
 
 from tests.compiler.test_every_pass import network, turned
 from verax.base.errors import UsageError
-from verax.base.settings import LEVELS, Settings
+from verax.base.option_groups.settings import LEVELS, Settings
 from verax.compiler.compile import compile
 from verax.compiler.pipeline.levels import PIPELINE, passes_for
 from verax.compiler.pipeline.user_passes import passes_of

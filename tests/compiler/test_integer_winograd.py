@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.compiler.test_bits import runnable
 from tests.compiler.test_integer_kernels import CHOICES, Network, _behind, holds, integers
 from tests.compiler.test_open_sizes import assert_as_alone, opened
-from verax.base.processor import runs_here
-from verax.base.settings import Settings
+from verax.base.machine.processor import runs_here
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.place.integer import convolution as lowering
 from verax.compiler.place.integer.winograd import tile_of

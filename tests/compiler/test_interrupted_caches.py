@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.compiler.decoder_graphs import CACHES, VOCABULARY, Arrays, decoder
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.frontends.onnx.importer import load_onnx

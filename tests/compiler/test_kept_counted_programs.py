@@ -12,7 +12,7 @@ import pytest
 from tests.compiler.test_counted_sizes import WIDTH, drawn, picked, result_of
 from tests.compiler.test_kept_open_programs import rewritten
 from verax.base.errors import ModelError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.cache import ProgramCache
 from verax.compiler.compile import compile
 from verax.compiler.specialize import Specializer

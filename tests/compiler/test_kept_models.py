@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 import verax
 from verax import compiling, loading
 from verax.base.errors import InputError, ModelError
-from verax.base.reading import file_sha256, recording
+from verax.base.storage.reading import file_sha256, recording
 from verax.compiler import hot_sizes, specialize
 from verax.compiler.artifacts import cache as caching
 from verax.compiler.pipeline import recipe

@@ -19,7 +19,7 @@ import pytest
 
 from tests.compiler.test_open_sizes import image_network, rows
 from verax.base.errors import ModelError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler import hot_sizes
 from verax.compiler.artifacts.cache import ProgramCache
 from verax.compiler.artifacts.save import save

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 import verax
 from verax.base.errors import InputError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.place.memory import MANY, Lifetime, align, plan_arena
 from verax.compiler.place.storage import ALIGNMENT, Buffer, MemorySpace

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from verax.base.errors import InputError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.ir.graph import Graph
 from verax.ir.text import parse_graph

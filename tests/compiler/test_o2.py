@@ -9,7 +9,7 @@ import pytest
 import verax
 from tests.compiler.test_bits import bits
 from tests.compiler.test_every_lowering import TARGETS
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.campaign.deep_networks import deep_network
 from verax.compiler.compile import compile as compile_graph
 from verax.compiler.pipeline.levels import run_passes

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import verax
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.campaign.network_sketch import Sketch, op
 from verax.compiler.pipeline.levels import run_passes
 from verax.ir.graph import Graph

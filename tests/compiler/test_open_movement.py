@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.compiler.test_open_sizes import assert_as_alone, opened, rows
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.place.movement.resize_positions import coordinates
 from verax.ir.dim import symbol

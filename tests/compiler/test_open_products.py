@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.compiler.test_open_sizes import assert_as_alone, opened, rows
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.ir.dim import symbol
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY

@@ -19,7 +19,7 @@ from tests.compiler.graphs import networks
 from tests.compiler.test_bits import bits
 from tests.compiler.test_operators import graph_of
 from verax.base.errors import GraphError, InputError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.specialize import Specializer
 from verax.compiler.specialized import Specialized

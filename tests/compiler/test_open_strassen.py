@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.compiler.test_open_sizes import assert_as_alone, opened
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.passes.choose_strassen import LIMITS, fewest_rows, gain
 from verax.compiler.passes.choose_winograd import FEWEST_PIXELS
 from verax.ir.dim import symbol

@@ -8,7 +8,7 @@ import pytest
 
 import verax.ops  # noqa: F401  (registers the operators)
 from tests.compiler.test_bits import bits
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY, Case

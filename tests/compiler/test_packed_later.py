@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.place.binary import emit, weight_layout
 from verax.compiler.place.weights import PackedConstant

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.compiler.test_bits import bits, runnable
 from tests.compiler.test_integer_kernels import Network, holds
 from tests.compiler.test_integer_winograd import network
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.kernels.dtypes import ContractionTypes

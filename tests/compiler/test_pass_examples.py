@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli, cli  # noqa: F401
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.describe.pass_example import example_of
 from verax.compiler.passes.base import Pass
 from verax.compiler.passes.remove_dead_code import remove_dead_code

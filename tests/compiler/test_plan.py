@@ -7,7 +7,7 @@ import pytest
 
 import verax.compiler.place.program  # noqa: F401  (registers the rules)
 from tests.compiler.test_bits import bits
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.describe.pass_example import two_convolutions
 from verax.compiler.kernels.target import Target

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import verax
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.cache import ProgramCache
 from verax.compiler.artifacts.save import save
 from verax.compiler.compile import compile

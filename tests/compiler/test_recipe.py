@@ -11,7 +11,7 @@ import pytest
 
 import verax
 from verax.base.errors import CompileError, ModelError, UsageError, VeraxError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiler.compile import compile
 from verax.ir.graph import Builder, Graph

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from verax.base.errors import InputError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.ir.graph import Builder, Graph

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from verax.base.errors import InputError, UnsupportedError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.save import save
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiler.compile import compile

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.compiler.test_every_pass import SHOWN, network
-from verax.base import deprecation
-from verax.base.deprecation import RENAMED_PASSES, first_pass, present_pass
-from verax.base.settings import Settings
+from verax.base.option_groups import deprecation
+from verax.base.option_groups.deprecation import RENAMED_PASSES, first_pass, present_pass
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.pipeline import levels
 from verax.compiler.pipeline.levels import kinds_of, passes_for, run_passes

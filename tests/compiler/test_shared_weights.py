@@ -18,7 +18,7 @@ import pytest
 
 import verax
 from verax.base.errors import UsageError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.cache import INTACT, PROGRAM, ProgramCache
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable

@@ -11,7 +11,7 @@ import pytest
 
 import verax
 from verax.base.errors import InputError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.save import save
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable

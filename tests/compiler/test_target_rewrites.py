@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.describe.pass_example import two_integer_convolutions, two_products
 from verax.compiler.kernels.target import Target
 from verax.compiler.pipeline.levels import run_passes

@@ -14,10 +14,10 @@ import pytest
 import verax
 from tests.compiler.test_kept_models import X, answer, network, never, saved
 from tests.compiler.test_shared_weights import O2, images, rows
-from verax.base import reading, unchanged
 from verax.base.errors import ModelError
-from verax.base.reading import file_sha256, private_bytes, recording
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
+from verax.base.storage import reading, unchanged
+from verax.base.storage.reading import file_sha256, private_bytes, recording
 from verax.compiler.artifacts import cache as caching
 from verax.compiler.artifacts.cache import INTACT, PROGRAM, ProgramCache
 from verax.compiler.compile import compile as compile_graph

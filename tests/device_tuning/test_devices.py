@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from tests.device_tuning.misbehaving import MisbehavingDevice
-from verax.base.compile_options import DeviceOptions, TuneOptions
 from verax.base.errors import UsageError
+from verax.base.option_groups.compile_options import DeviceOptions, TuneOptions
 from verax.compiler.kernels.dtypes import FLOAT32
 from verax.compiler.kernels.products.gemm import GemmSpec, Matrix
 from verax.compiler.kernels.registry import schedules

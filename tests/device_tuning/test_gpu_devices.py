@@ -17,10 +17,10 @@ from onnx import TensorProto, helper, numpy_helper
 import verax
 from tests.cli.conftest import Cli, cli  # noqa: F401
 from tests.device_tuning.misbehaving import MisbehavingDevice
-from verax.base.compile_options import DeviceOptions, TuneOptions
 from verax.base.errors import DeviceError, VeraxError
 from verax.base.gpu.cuda_driver import cards
-from verax.base.settings import Settings
+from verax.base.option_groups.compile_options import DeviceOptions, TuneOptions
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile as compile_graph
 from verax.compiler.kernels.gpu.tiles import TileSchedule
 from verax.compiler.kernels.registry import candidates, stages

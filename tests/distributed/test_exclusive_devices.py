@@ -10,7 +10,7 @@ import pytest
 from tests.distributed import tasks
 
 from verax.base.errors import DeviceError, UsageError
-from verax.base.processor import VARIABLE
+from verax.base.machine.processor import VARIABLE
 from verax.distributed import ExclusiveDevice, open_pool
 from verax.distributed.contents import FOLDER, host_name
 from verax.distributed.device import GPUS

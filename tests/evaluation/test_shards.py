@@ -20,7 +20,7 @@ from tests.evaluation.conftest import as_folder, noisy_digits
 
 import verax
 from verax.base.errors import InputError, UsageError
-from verax.base.processes import SubjectError
+from verax.base.process.processes import SubjectError
 from verax.evaluation.journal import SampleRow, journal
 
 KEY = {"network": "ab" * 32, "data": "cd" * 32}

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from tests.compiler.passes.test_inside_bodies import network
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.passes.fold_constants import fold_constants
 from verax.compiler.pipeline import levels
 from verax.ir.graph import Graph

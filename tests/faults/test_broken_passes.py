@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from tests.faults import quantised_twins
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.passes import fold_attention_scales as attention_scales
 from verax.compiler.passes import fold_constants as constants
 from verax.compiler.passes import fold_pads as pads

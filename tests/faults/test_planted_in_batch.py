@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.place import program
 from verax.compiler.place.binary import emit
 from verax.compiler.plan import batch

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.kernels import registry
 from verax.compiler.kernels.convolution.spec import ConvSpec
 from verax.compiler.place.binary.assembly import COMPILED_KERNELS

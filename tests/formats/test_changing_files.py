@@ -19,7 +19,7 @@ from tests.frontends.onnx_models import small_network
 import verax
 from verax.api import subject_of
 from verax.base.errors import ModelError, UsageError
-from verax.base.reading import companion, open_bytes, plain_bytes, private_bytes, stamp
+from verax.base.storage.reading import companion, open_bytes, plain_bytes, private_bytes, stamp
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import verax
 from verax.base.errors import InputError, ModelError, VeraxError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.reference.evaluate import evaluate
 

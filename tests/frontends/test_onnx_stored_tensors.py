@@ -11,9 +11,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from verax.base import reading
 from verax.base.errors import ModelError, VeraxError
-from verax.base.reading import LARGE, recording
+from verax.base.storage import reading
+from verax.base.storage.reading import LARGE, recording
 from verax.frontends.onnx.importer import load_onnx
 from verax.frontends.onnx.stored_tensors import file_content
 

@@ -22,7 +22,7 @@ from tests.frontends.from_tflite.tflite_writer import model as tflite_model
 from tests.frontends.onnx_models import model as onnx_model
 
 import verax
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.frontends.model import Model
 from verax.reference.evaluate import evaluate

@@ -12,8 +12,8 @@ import onnx
 import pytest
 
 from tests.compiler.decoder_graphs import CACHES, VOCABULARY, decoder
-from verax.base.compile_options import CompilationOptions
 from verax.base.errors import InputError, UsageError
+from verax.base.option_groups.compile_options import CompilationOptions
 from verax.generation import Generator
 from verax.generation import caches_in_place as in_place
 from verax.generation.caches_in_place import CacheInPlace

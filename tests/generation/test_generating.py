@@ -12,9 +12,9 @@ import onnx
 import pytest
 
 import verax
-from verax.base.compile_options import CompilationOptions
 from verax.base.errors import InputError, ModelError, UsageError
-from verax.base.processor import EMULATED_GPU, PROCESSOR_NAMES
+from verax.base.machine.processor import EMULATED_GPU, PROCESSOR_NAMES
+from verax.base.option_groups.compile_options import CompilationOptions
 from verax.compiler.growing_executable import GrowingExecutable
 from verax.compiler.kernels.target import Target
 from verax.generation import Generator

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verax.base.errors import InputError, UsageError
-from verax.base.generation_options import SamplingOptions
+from verax.base.option_groups.generation_options import SamplingOptions
 from verax.generation.sampling import (
     LOWEST,
     ONE,

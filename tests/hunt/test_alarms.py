@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from verax.base.processes import SubjectDiedError, SubjectError, SubjectLateError
+from verax.base.process.processes import SubjectDiedError, SubjectError, SubjectLateError
 from verax.hunt.alarm import is_unsupported, of_failure, without_names
 from verax.hunt.case import Draft
 from verax.hunt.opinions import HIGH, LOW, MEDIUM, Opinion, confidence, is_nearer, opinions

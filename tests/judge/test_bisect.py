@@ -10,7 +10,7 @@ import pytest
 from tests.faults.planted import MISTAKES, Planted, small_network
 
 from verax.base.errors import UsageError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.passes.base import Pass, PassClass
 from verax.compiler.pipeline import levels
 from verax.ir.graph import Builder, Graph

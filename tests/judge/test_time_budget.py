@@ -86,7 +86,7 @@ def test_power_that_was_not_measured_proves_nothing(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_command_line_hands_its_limit_on(tmp_path: Path, monkeypatch) -> None:
-    from verax.base.options import CheckOptions
+    from verax.base.option_groups.options import CheckOptions
     from verax.cli import judging
 
     seen, asked = {}, CheckOptions(timeout=7.0, allow=("bf16",))

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import verax
-from verax.base import memory
 from verax.base.errors import InputError
-from verax.base.settings import Settings
+from verax.base.machine import memory
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY

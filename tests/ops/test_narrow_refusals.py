@@ -15,7 +15,7 @@ import pytest
 
 import verax.ops
 from verax.base.errors import GraphError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiling import compile
 from verax.ir.graph import Builder, Node, infer_node
 from verax.ir.operator import REGISTRY, Case

@@ -20,7 +20,7 @@ from tests.compiler.test_bits import bits
 from tests.ops.test_every_operator import CASES, SUPPORTED, infer, run, types_of
 
 from verax.base.errors import InputError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.export.onnx import to_onnx
 from verax.ir.graph import Builder, Graph

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import Operator

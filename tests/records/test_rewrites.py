@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.pipeline.levels import run_passes
 from verax.ir.graph import Builder, Graph

@@ -22,7 +22,7 @@ SOURCE = Path(verax.__file__).parent
 RUNNERS = {"runner", "subject", "_runner", "_subject", "other", "inner_runner"}
 """What variables that hold a Runner are called."""
 ASKING = {"getattr", "hasattr", "vars", "dir"}
-DECIDING = {"runners/subjects/resolve.py", "runners/limited.py"}
+DECIDING = {"runners/subjects/resolve.py", "runners/children/limited.py"}
 """What decides what a user's object is; `limited` marks a runner by an attribute."""
 
 

@@ -12,15 +12,15 @@ from tests import stub_device
 from tests.stub_device import ALLOCATOR, DEVICE, on_device
 
 import verax
-from verax.base.devices import driver_version, require_torch_device
 from verax.base.errors import UsageError
+from verax.base.machine.devices import driver_version, require_torch_device
 from verax.judge import check as judge_check
 from verax.judge.harness.repeat import ORDER
 from verax.records.verdict import Kind
 from verax.runners.functions import FunctionRunner
-from verax.runners.torch_device import cuda_flags
+from verax.runners.pytorch.torch_device import cuda_flags
+from verax.runners.pytorch.torch_objects import TorchModuleRunner
 from verax.runners.torch_file import TorchFileRunner
-from verax.runners.torch_objects import TorchModuleRunner
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 FINE = (Kind.identical, Kind.rounding)

@@ -18,14 +18,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from verax.base.helpers import helper_scope
-from verax.base.processes import SubjectError
+from verax.base.process.helpers import helper_scope
+from verax.base.process.processes import SubjectError
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge import check
 from verax.ops.sums.linear import MatMul
-from verax.runners.child import run_in_child
-from verax.runners.forking import ForkServer
+from verax.runners.children.child import run_in_child
+from verax.runners.children.forking import ForkServer
 from verax.runners.subjects.factory import runner_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks for every run")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from verax.base.errors import MissingPackageError, UsageError
-from verax.base.processes import SubjectError
+from verax.base.process.processes import SubjectError
 from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
@@ -26,11 +26,11 @@ from verax.ops.windows.convolution import Conv
 from verax.records.verdict import Kind
 from verax.runners.command import CommandRunner
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
+from verax.runners.pytorch.torch_objects import module_path
 from verax.runners.registry import RUNNERS
 from verax.runners.subjects.factory import runner_of
 from verax.runners.tensorflow_file import TensorFlowRunner
 from verax.runners.torch_file import TorchFileRunner
-from verax.runners.torch_objects import module_path
 
 X = np.random.default_rng(7).standard_normal((3, 5)).astype(np.float32)
 W = np.random.default_rng(8).standard_normal((5, 4)).astype(np.float32)

@@ -12,7 +12,7 @@ from tests.test_every_registration import CHILDREN
 HEAVY = ("verax.judge.check", "verax.compiler.compile", "verax.ops", "verax.cli")
 START = """
 import json, sys
-from verax.runners import worker
+from verax.runners.children import worker
 worker._module(sys.argv[1])
 print(json.dumps(sorted(sys.modules)))
 """

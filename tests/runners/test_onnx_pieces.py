@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from verax.runners.onnx_pieces import JOINED, MOST, joints, nodes_at, run_in_pieces
+from verax.runners.onnx.onnx_pieces import JOINED, MOST, joints, nodes_at, run_in_pieces
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -21,7 +21,7 @@ from verax.judge.bisect import bisect
 from verax.judge.regions.coverage import ACCEPTED
 from verax.records.bisection import Bisection
 from verax.records.verdict import Kind
-from verax.runners.onnx_pieces import JOINED
+from verax.runners.onnx.onnx_pieces import JOINED
 from verax.runners.openvino import OpenVinoRunner
 
 KNOWN = (2026, 4)

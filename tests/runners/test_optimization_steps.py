@@ -15,7 +15,7 @@ from tests.faults.planted import MISTAKES, Planted, small_network
 
 import verax
 from verax.base.errors import UnsupportedError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Graph
 from verax.judge import protocol
@@ -26,7 +26,7 @@ from verax.records import bisection
 from verax.runners.engines.onnxruntime import OPTIMIZERS
 from verax.runners.engines.openvino import SWITCHES
 from verax.runners.litert import LiteRtRunner
-from verax.runners.onnx_pieces import JOINED
+from verax.runners.onnx.onnx_pieces import JOINED
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 from verax.runners.openvino import OpenVinoRunner
 from verax.runners.own import VeraxRunner

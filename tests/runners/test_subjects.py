@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from verax.base.errors import InputError, UsageError
-from verax.base.processes import SubjectError
+from verax.base.process.processes import SubjectError
 from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType

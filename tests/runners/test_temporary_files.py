@@ -11,8 +11,9 @@ from onnx import TensorProto, helper
 
 pytest.importorskip("onnxruntime")
 
-from verax.runners import onnx_runtime, worker
-from verax.runners.child_files import REPLY, REQUEST, save_arrays
+from verax.runners import onnx_runtime
+from verax.runners.children import worker
+from verax.runners.children.child_files import REPLY, REQUEST, save_arrays
 
 
 def test_the_optimized_model_lies_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

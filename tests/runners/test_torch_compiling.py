@@ -10,7 +10,13 @@ import verax
 from verax.api import subject_of
 from verax.judge.bisect import bisect
 from verax.judge.inputs import draw_inputs
-from verax.runners.torch_compiling import BACKENDS, Compiling, from_request, steps, to_request
+from verax.runners.pytorch.torch_compiling import (
+    BACKENDS,
+    Compiling,
+    from_request,
+    steps,
+    to_request,
+)
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

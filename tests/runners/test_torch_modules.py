@@ -13,8 +13,8 @@ import verax
 from verax.base.errors import InputError, UsageError
 from verax.judge import check
 from verax.records.verdict import Kind, Verdict
+from verax.runners.pytorch.torch_objects import TorchModuleRunner
 from verax.runners.subjects.factory import runner_of
-from verax.runners.torch_objects import TorchModuleRunner
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 FINE = (Kind.rounding, Kind.identical)

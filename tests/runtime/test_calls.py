@@ -13,7 +13,7 @@ import pytest
 
 from verax.base.arrays import address_writer
 from verax.base.errors import InputError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.ir.graph import Builder

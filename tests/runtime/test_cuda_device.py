@@ -17,7 +17,7 @@ from tests.runtime.fake_cuda import FakeDriver, install
 
 from verax.base.errors import CompileError, DeviceError, InputError, MissingPackageError, VeraxError
 from verax.base.gpu import cuda_driver
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.save import save
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiler.compile import compile as compile_graph

@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime.fake_cuda import FakeDriver, install
 
-from verax.base import dlpack
 from verax.base.errors import InputError, UnsupportedError
 from verax.base.gpu import cuda_driver
-from verax.base.settings import Settings
+from verax.base.machine import dlpack
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.save import save
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiler.compile import compile as compile_graph

@@ -9,7 +9,7 @@ import pytest
 from tests.runtime.vx_mutations import SOUND
 
 import verax
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.kernels.target import Target
 from verax.compiler.pipeline.levels import run_passes
 from verax.compiler.place.program import lower

@@ -13,10 +13,10 @@ import pytest
 
 import verax
 import verax.ops
-from verax.base import processor
 from verax.base.errors import CompileError
-from verax.base.processor import AVX2, NAMES, TARGETS, require_runs_here, runs_here
-from verax.base.settings import Settings
+from verax.base.machine import processor
+from verax.base.machine.processor import AVX2, NAMES, TARGETS, require_runs_here, runs_here
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.cache import ProgramCache
 from verax.compiler.artifacts.save import save
 from verax.compiler.artifacts.saved_program import SavedExecutable

@@ -11,7 +11,7 @@ from tests.runtime.vx_mutations import Parts, in_python
 
 import verax
 from verax.base.errors import VeraxError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.save import read_recipe
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiler.pipeline.recipe import follow

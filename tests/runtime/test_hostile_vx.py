@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.runtime.vx_mutations import SOUND, mutants, texts
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.save import save
 from verax.compiler.compile import compile
 

@@ -10,7 +10,7 @@ import pytest
 SCRIPT = """
 import sys, threading, time
 import numpy as np
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.ir.graph import Builder
 from verax.ir.types import TensorType

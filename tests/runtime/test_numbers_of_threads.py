@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.save import save
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiler.compile import compile

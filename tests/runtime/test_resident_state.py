@@ -21,10 +21,10 @@ from tests.compiler.decoder_graphs import CACHES, VOCABULARY, decoder
 from tests.compiler.test_state_in_place import BODY, Arrays, equal, graph, inputs, written
 from tests.runtime.fake_cuda import FakeDriver, install
 
-from verax.base.compile_options import CompilationOptions
 from verax.base.errors import InputError
 from verax.base.gpu import cuda_driver
-from verax.base.settings import Settings
+from verax.base.option_groups.compile_options import CompilationOptions
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.save import save
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiler.compile import compile

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import verax
-from verax.base import processor
+from verax.base.machine import processor
 from verax.compiler.kernels.target import Target
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"

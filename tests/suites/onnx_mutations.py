@@ -23,7 +23,7 @@ import onnx
 from onnx import AttributeProto
 
 from verax.base.errors import VeraxError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile as compile_graph
 from verax.frontends.onnx import load_onnx
 from verax.ir.graph import Graph

@@ -31,7 +31,7 @@ import onnx
 from onnx import numpy_helper
 
 from verax.base.errors import UnsupportedError, VeraxError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.onnx_backend import prepare
 
 SECONDS, GIGABYTES = 60, 8

@@ -9,7 +9,7 @@ from onnx_mutations import campaign
 from onnx_suite import Outcome, converted_cases, difference, node_cases, run_suite
 
 import verax.onnx_backend as backend
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 
 NODE_CASES_RIGHT = 1839
 """Of 1,884 in onnx 1.23; all others are refused by name."""

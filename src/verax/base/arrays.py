@@ -13,9 +13,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from verax.base import dlpack
-from verax.base.devices import device_of, require_one_array, synchronize
 from verax.base.errors import InputError
+from verax.base.machine import dlpack
+from verax.base.machine.devices import device_of, require_one_array, synchronize
 from verax.base.optional import optional
 from verax.base.tensors import is_exported
 

@@ -6,7 +6,7 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-from verax.base.forks import on_fork
+from verax.base.process.forks import on_fork
 
 _pauses = 0
 

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.compile_options import TURN_TIMEOUT
-from verax.base.cores import available_cores
-from verax.base.files import scratch_folder
-from verax.base.processes import Ended, Guarded, SubjectError
+from verax.base.machine.cores import available_cores
+from verax.base.option_groups.compile_options import TURN_TIMEOUT
+from verax.base.process.processes import Ended, Guarded, SubjectError
+from verax.base.storage.files import scratch_folder
 from verax.bench.worker import WARM_SECONDS
 from verax.records.benchmark import Benchmark, Timing
 from verax.records.environment import environment

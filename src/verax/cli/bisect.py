@@ -7,8 +7,14 @@ from typing import Annotated
 
 import typer
 
-from verax.base.options import CheckOptions, InputOptions, ModelOptions, PassOptions, PhotoOptions
-from verax.base.settings import DEFAULT_LEVEL
+from verax.base.option_groups.options import (
+    CheckOptions,
+    InputOptions,
+    ModelOptions,
+    PassOptions,
+    PhotoOptions,
+)
+from verax.base.option_groups.settings import DEFAULT_LEVEL
 from verax.cli.late import done_in
 from verax.cli.options import (
     Device,

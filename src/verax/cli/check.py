@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from verax.base.options import (
+from verax.base.option_groups.options import (
     INPUTS,
     JUDGING,
     RESULT,
@@ -20,7 +20,7 @@ from verax.base.options import (
     PassOptions,
     PhotoOptions,
 )
-from verax.base.settings import DEFAULT_LEVEL
+from verax.base.option_groups.settings import DEFAULT_LEVEL
 from verax.cli.late import done_in
 from verax.cli.options import Device, Html, Json, Markdown, Threads
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from verax.base.compile_options import CompilationOptions
-from verax.base.options import InputOptions, ModelOptions
+from verax.base.option_groups.compile_options import CompilationOptions
+from verax.base.option_groups.options import InputOptions, ModelOptions
 from verax.cli.late import done_in
 from verax.cli.options import Json, Model
 

@@ -15,7 +15,7 @@ import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from verax.base.errors import UsageError
-from verax.base.files import atomic_write
+from verax.base.storage.files import atomic_write
 from verax.cli.interrupts import Interrupted
 from verax.report.console import PlainConsole
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from verax.base.options import ModelOptions, PassOptions, PhotoOptions
+from verax.base.option_groups.options import ModelOptions, PassOptions, PhotoOptions
 from verax.cli.late import done_in
 from verax.cli.options import (
     Html,

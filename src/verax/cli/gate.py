@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from verax.base.options import INPUTS, CheckOptions, ModelOptions
+from verax.base.option_groups.options import INPUTS, CheckOptions, ModelOptions
 from verax.cli.late import done_in
 from verax.cli.options import Html, Json, Markdown, Threads
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from verax.base.generation_options import CacheOptions, SamplingOptions
-from verax.base.options import COMPILING, INPUTS, RESULT
+from verax.base.option_groups.generation_options import CacheOptions, SamplingOptions
+from verax.base.option_groups.options import COMPILING, INPUTS, RESULT
 from verax.cli.late import done_in
 from verax.cli.options import Json, Model, Threads
 

@@ -1,4 +1,4 @@
-"""From groups of options (`base.options`) to parameters of a command, and back.
+"""From groups of options (`base.option_groups.options`) to parameters of a command, and back.
 
 Nothing slow may be imported here: `--help` needs it.
 """
@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
 import typer
 
 from verax.base.errors import UsageError
-from verax.base.options import Flag, flags_of
+from verax.base.option_groups.options import Flag, flags_of
 
 Groups: TypeAlias = Mapping[str, type]
 """Groups by the name under which the work takes them."""

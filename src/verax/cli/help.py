@@ -16,7 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from verax.base.options import PANELS
+from verax.base.option_groups.options import PANELS
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 OTHERS = "Options"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from verax.base.options import RESULT
+from verax.base.option_groups.options import RESULT
 from verax.cli.late import done_in
 from verax.cli.options import Json
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from verax.base.options import RUNNING
+from verax.base.option_groups.options import RUNNING
 from verax.cli.late import done_in
 from verax.cli.options import Html, Json, Ray, Workers
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from verax.base.errors import InputError, UsageError
-from verax.base.npz import npz_headers, read_npy, read_npz
-from verax.base.options import InputOptions, PhotoOptions
+from verax.base.option_groups.options import InputOptions, PhotoOptions
+from verax.base.storage.npz import npz_headers, read_npy, read_npz
 from verax.images import BYTES, ImageOptions, read_image
 from verax.ir.pixels import Pixels
 from verax.ir.stored import in_type

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from verax.base.options import ModelOptions
+from verax.base.option_groups.options import ModelOptions
 from verax.cli.late import done_in
 from verax.cli.options import Json, Model
 

@@ -20,7 +20,7 @@ import threading
 import time
 from contextlib import contextmanager
 
-from verax.base.leaving import interrupted, vanishing
+from verax.base.process.leaving import interrupted, vanishing
 
 TYPE_CHECKING = False  # as in typing, which takes its time to import
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import numpy as np
 
 from verax.api import name_apart, subject_of
 from verax.base.errors import InputError, UsageError
-from verax.base.options import (
+from verax.base.option_groups.options import (
     CheckOptions,
     InputOptions,
     ModelOptions,
@@ -25,7 +25,7 @@ from verax.base.options import (
     PhotoOptions,
     flags_of,
 )
-from verax.base.settings import DEFAULT_LEVEL
+from verax.base.option_groups.settings import DEFAULT_LEVEL
 from verax.cli.inputs import PHOTOS, files_of, image_options, photogenic, read_inputs
 from verax.cli.models import load_models
 from verax.frontends.model import Model

@@ -19,8 +19,8 @@ from verax.cli.groups import gathered, with_flags
 
 def done_in(module: str, **groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Of a function with options and help: the command, which gives the options by their names to
-    the function `perform` of a module. groups: of `base.options`, whose flags the command has as
-    well, by the names under which `perform` takes them."""
+    the function `perform` of a module. groups: of `base.option_groups.options`, whose flags the
+    command has as well, by the names under which `perform` takes them."""
 
     def late(options: Callable[..., None]) -> Callable[..., None]:
         @wraps(with_flags(options, groups))

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from verax.api import load
 from verax.base.errors import UnknownNameError, UsageError
-from verax.base.options import ModelOptions
+from verax.base.option_groups.options import ModelOptions
 from verax.cli.console import parse_shapes, parse_values
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.frontends.model import Model

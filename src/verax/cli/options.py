@@ -1,5 +1,5 @@
-"""Options that several sub-commands share and that belong to no group of `base.options`, and single
-ones of those groups.
+"""Options that several sub-commands share and that belong to no group of
+`base.option_groups.options`, and single ones of those groups.
 
 Nothing slow may be imported here: `--help` needs no more than this.
 """
@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from verax.base.compile_options import CompilationOptions
-from verax.base.options import (
+from verax.base.option_groups.compile_options import CompilationOptions
+from verax.base.option_groups.options import (
     RESULT,
     RUNNING,
     CheckOptions,

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from verax.base.options import InputOptions, ModelOptions, PhotoOptions
-from verax.base.settings import MAX_PROGRAMS
+from verax.base.option_groups.options import InputOptions, ModelOptions, PhotoOptions
+from verax.base.option_groups.settings import MAX_PROGRAMS
 from verax.cli.late import done_in
 from verax.cli.options import (
     Disable,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from verax.base.compile_options import DeviceOptions, TuneOptions
-from verax.base.options import InputOptions, ModelOptions
+from verax.base.option_groups.compile_options import DeviceOptions, TuneOptions
+from verax.base.option_groups.options import InputOptions, ModelOptions
 from verax.cli.late import done_in
 from verax.cli.options import Html, Json, Model, Ray, Workers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from verax.base.lazy import deferred
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.cache import ProgramCache
 from verax.compiler.executable import Executable
 from verax.compiler.specialize import Specializer

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from verax.base import memory
 from verax.base.arrays import as_arrays
-from verax.base.deprecation import renamed_property
 from verax.base.errors import GraphError, InputError, UnsupportedError, UsageError
 from verax.base.lazy import deferred
+from verax.base.machine import memory
 from verax.base.notebooks import of_text
+from verax.base.option_groups.deprecation import renamed_property
 from verax.base.tensors import named_inputs
 from verax.compiler import hot_sizes
 from verax.compiler.held_programs import HeldPrograms
@@ -154,7 +154,7 @@ class Executable(StatefulExecutable):
                 self.specializer.release(self.graph)
 
     def renew_in_child(self) -> None:
-        """See `base.forks`: a program that another thread was making is made again."""
+        """See `base.process.forks`: a program that another thread was making is made again."""
         super().renew_in_child()
         self._lock = threading.Lock()
         self._hot.renew()

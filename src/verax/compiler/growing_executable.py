@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from verax.base import memory
 from verax.base.arrays import as_arrays
 from verax.base.errors import InputError, UsageError
+from verax.base.machine import memory
 from verax.base.tensors import named_inputs
 from verax.compiler.executable import Executable
 from verax.compiler.open_programs import OpenPrograms, Served

@@ -8,7 +8,7 @@ import warnings
 from collections import OrderedDict
 from typing import Any, Protocol, TypeVar
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.specialized import Specialized
 from verax.runtime.program import MOST_SIZES
 

@@ -12,8 +12,8 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
-from verax.base import background
-from verax.base.switching import switching_often
+from verax.base.process import background
+from verax.base.process.switching import switching_often
 
 CALLS = 8
 """Of the same sizes, at least, before they are hot."""

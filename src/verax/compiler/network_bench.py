@@ -17,7 +17,7 @@ import numpy as np
 
 from verax.base.errors import UnsupportedError
 from verax.base.gpu.targets import card_of
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile as compile_graph
 from verax.compiler.kernels.registry import Schedule, Spec, schedules, stages
 from verax.compiler.kernels.target import Target

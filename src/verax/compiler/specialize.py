@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from verax.base import memory
 from verax.base.collector import collector_paused
 from verax.base.errors import UnsupportedError
 from verax.base.gpu.targets import GPU_TARGETS, card_of
 from verax.base.lazy import deferred
-from verax.base.settings import Settings
+from verax.base.machine import memory
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.cache import RECORD, ProgramCache, entry_name, is_cached
 from verax.compiler.artifacts.saved_program import calls_of
 from verax.compiler.kernels.target import Target

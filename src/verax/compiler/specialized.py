@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from verax.base.lazy import deferred
+from verax.base.option_groups.settings import Settings
 from verax.base.printing import OneLine
-from verax.base.settings import Settings
 from verax.ir.deferred import DeferredGraph, release
 from verax.ir.graph import Graph
 from verax.records.plan import Plan

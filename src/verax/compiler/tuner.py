@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from verax.base.compile_options import BUDGET
 from verax.base.errors import VeraxError
-from verax.base.settings import Settings
+from verax.base.option_groups.compile_options import BUDGET
+from verax.base.option_groups.settings import Settings
 from verax.compiler.kernels.canonical import digest
 from verax.compiler.kernels.registry import Schedule, Spec, admits, schedules, stages
 from verax.compiler.kernels.target import Target

@@ -13,8 +13,8 @@ import numpy as np
 
 from verax.api import with_examples
 from verax.base.errors import DeviceError, UsageError
-from verax.base.npz import read_npz
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
+from verax.base.storage.npz import read_npz
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiler.network_bench import NetworkBench
 from verax.compiler.place.binary.kernel_objects import take_object

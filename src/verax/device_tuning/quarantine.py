@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from verax.base.errors import InputError, VeraxError
-from verax.base.files import atomic_write
-from verax.base.reading import plain_bytes
+from verax.base.storage.files import atomic_write
+from verax.base.storage.reading import plain_bytes
 from verax.compiler.kernels.canonical import digest
 from verax.compiler.kernels.registry import Schedule
 from verax.compiler.kernels.target import Target

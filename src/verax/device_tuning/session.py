@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.compile_options import DeviceOptions, TuneOptions
 from verax.base.errors import UsageError, VeraxError
-from verax.base.npz import write_npz
-from verax.base.settings import Settings
+from verax.base.option_groups.compile_options import DeviceOptions, TuneOptions
+from verax.base.option_groups.settings import Settings
+from verax.base.storage.npz import write_npz
 from verax.compiler.kernels.registry import Schedule
 from verax.compiler.tune.history import History
 from verax.compiler.tune.host import LineOrigin

@@ -23,7 +23,7 @@ from typing import Any
 
 from verax.base.caching import caching_is_off, user_folder
 from verax.base.errors import InputError, UsageError
-from verax.base.files import atomic_write, locked
+from verax.base.storage.files import atomic_write, locked
 
 FOLDER = "VERAX_HOST_FOLDER"
 """Environment variable: the folder of a host, for contents and for the locks of its devices."""

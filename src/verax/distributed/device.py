@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verax.base.cores import available_cores
 from verax.base.errors import DeviceError, UsageError
 from verax.base.gpu.targets import CUDA, EMULATED_GPU, GPU_ARCHITECTURES
-from verax.base.processor import PROCESSOR_NAMES, VARIABLE, require_usable
+from verax.base.machine.cores import available_cores
+from verax.base.machine.processor import PROCESSOR_NAMES, VARIABLE, require_usable
 from verax.distributed.contents import host_folder, host_name
 
 fcntl: Any

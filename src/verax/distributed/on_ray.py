@@ -19,7 +19,7 @@ import numpy as np
 
 from verax.base.errors import UsageError
 from verax.base.optional import installed_version, late
-from verax.base.reading import open_bytes
+from verax.base.storage.reading import open_bytes
 from verax.distributed.contents import Reference
 from verax.distributed.device import ExclusiveDevice
 from verax.distributed.messages import digests_in

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from verax.base.errors import UsageError
-from verax.base.processes import Ended, Guarded, SubjectError, Tail
+from verax.base.process.processes import Ended, Guarded, SubjectError, Tail
 from verax.distributed.contents import host_name
 from verax.distributed.device import ExclusiveDevice
 from verax.distributed.outcome import WorkerDiedError, WorkerLateError

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from verax.base.cores import available_cores
 from verax.base.errors import UsageError
+from verax.base.machine.cores import available_cores
 from verax.base.optional import late, optional
 
 ray: Any = late("ray", "ray")

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import InputError, UsageError
-from verax.base.npz import read_npz
+from verax.base.storage.npz import read_npz
 from verax.evaluation.parquet import ParquetTable, parquet_files
 from verax.images import ImageOptions, prepare_pixels, read_image
 from verax.ir.pixels import Pixels

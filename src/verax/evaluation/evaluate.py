@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.cores import available_cores
 from verax.base.errors import UsageError
-from verax.base.helpers import helper_scope
+from verax.base.machine.cores import available_cores
+from verax.base.process.helpers import helper_scope
 from verax.evaluation.data import Samples, read_samples
 from verax.evaluation.figures import choices, mcnemar, ranks, share
 from verax.evaluation.flips import explained

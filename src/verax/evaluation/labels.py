@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import InputError
-from verax.base.npz import read_npy
-from verax.base.reading import plain_bytes
+from verax.base.storage.npz import read_npy
+from verax.base.storage.reading import plain_bytes
 
 MAX_TEXT = 1 << 28
 """Bytes of a text of labels; more is refused."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import UsageError
-from verax.base.scripts import run_file, script_error
+from verax.base.process.scripts import run_file, script_error
 
 Metric = Callable[[np.ndarray, np.ndarray], Any]
 GIVEN = "correct that line; the function is given predictions [n, classes] and labels [n]"

@@ -27,8 +27,8 @@ class Model(OneLine):
     path, or what was handed over. metadata: what the file says about itself. modules: values that a
     module of the network gave, as far as the file tells: its path, and at which of its calls (from
     0). program: the object that was imported, where it was one of a framework's that can run.
-    stamp: of the source when it was loaded (`base.reading.stamp`), () when it is no file. origin:
-    the files it was read from, where it can be read from them again.
+    stamp: of the source when it was loaded (`base.storage.reading.stamp`), () when it is no file.
+    origin: the files it was read from, where it can be read from them again.
     """
 
     graph: Graph

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from verax.base.errors import ModelError, VeraxError
-from verax.base.reading import companion, recording
+from verax.base.storage.reading import companion, recording
 from verax.ir.assumptions import assuming
 
 
@@ -60,7 +60,7 @@ class Origin:
 
 def files_of(path: str, files: Mapping[str, str]) -> tuple[str, dict[str, str]] | None:
     """The SHA-256 of a model's file, and those of its companions by name within its folder, from
-    what `base.reading.recording` gives. None where files elsewhere were read."""
+    what `base.storage.reading.recording` gives. None where files elsewhere were read."""
     root = Path(path).parent.resolve()
     companions = {name: digest for name, digest in files.items() if name != path}
     if path not in files:

@@ -6,7 +6,7 @@ of a model that an exporter wrote; `modules` export a module of PyTorch with its
 are the user's.
 """
 
-from verax.base.generation_options import CacheOptions, SamplingOptions
+from verax.base.option_groups.generation_options import CacheOptions, SamplingOptions
 from verax.generation.generator import Generation, Generator, TokenStep
 
 __all__ = ["CacheOptions", "Generation", "Generator", "SamplingOptions", "TokenStep"]

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verax.base.compile_options import CompilationOptions
 from verax.base.errors import InputError
+from verax.base.option_groups.compile_options import CompilationOptions
 from verax.compiler.executable import Executable
 from verax.compiling import compile
 from verax.generation.decoders import Context, Decoder, DecoderSignature, last_logits

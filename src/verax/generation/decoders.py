@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from verax.base.compile_options import CompilationOptions
 from verax.base.errors import InputError, ModelError
-from verax.base.memory import give_back
+from verax.base.machine.memory import give_back
+from verax.base.option_groups.compile_options import CompilationOptions
 from verax.compiler.executable import Executable
 from verax.compiling import compile
 from verax.generation.last_token import with_last_logits

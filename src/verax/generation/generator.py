@@ -12,11 +12,15 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from verax.base.compile_options import CompilationKeywords, CompilationOptions
 from verax.base.errors import InputError, UsageError
-from verax.base.generation_options import CacheOptions, SamplingKeywords, SamplingOptions
-from verax.base.keywords import with_options
-from verax.base.options import changed
+from verax.base.option_groups.compile_options import CompilationKeywords, CompilationOptions
+from verax.base.option_groups.generation_options import (
+    CacheOptions,
+    SamplingKeywords,
+    SamplingOptions,
+)
+from verax.base.option_groups.keywords import with_options
+from verax.base.option_groups.options import changed
 from verax.base.printing import OneLine
 from verax.base.tensors import is_from
 from verax.generation.caches_in_place import CacheInPlace

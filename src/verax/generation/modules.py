@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.compile_options import CompilationOptions
 from verax.base.errors import ModelError, UsageError
-from verax.base.generation_options import CacheOptions
+from verax.base.option_groups.compile_options import CompilationOptions
+from verax.base.option_groups.generation_options import CacheOptions
 from verax.base.optional import optional
 from verax.compiler.executable import Executable
 from verax.compiling import compile

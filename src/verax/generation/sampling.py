@@ -21,7 +21,7 @@ from fractions import Fraction
 import numpy as np
 
 from verax.base.errors import InputError
-from verax.base.generation_options import SamplingOptions
+from verax.base.option_groups.generation_options import SamplingOptions
 
 ONE = 1 << 40
 """The weight of the likeliest token; 2**22 tokens have a sum below 2**63."""

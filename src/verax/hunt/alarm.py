@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from verax.base.errors import VeraxError
-from verax.base.processes import SubjectDiedError, SubjectLateError
+from verax.base.process.processes import SubjectDiedError, SubjectLateError
 from verax.ir.graph import Graph
 from verax.records.verdict import Blame, Kind, Verdict
 

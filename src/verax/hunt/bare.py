@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from verax.base.errors import VeraxError
-from verax.base.files import scratch_folder
-from verax.base.npz import read_npz
-from verax.base.processes import SubjectLateError, run_process
+from verax.base.process.processes import SubjectLateError, run_process
+from verax.base.storage.files import scratch_folder
+from verax.base.storage.npz import read_npz
 from verax.hunt.alarm import CRASH, HANG, REFUSAL, Alarm, without_names
 
 FAILED = "FAILED "

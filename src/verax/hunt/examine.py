@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from verax.base.errors import VeraxError
-from verax.base.files import atomic_write
-from verax.base.npz import write_npz
-from verax.base.options import CheckOptions
+from verax.base.option_groups.options import CheckOptions
+from verax.base.storage.files import atomic_write
+from verax.base.storage.npz import write_npz
 from verax.export.onnx.writer import to_bytes
 from verax.frontends.model import Model
 from verax.hunt.alarm import CRASH, HANG, MISTAKE, REFUSAL, Alarm, of_failure

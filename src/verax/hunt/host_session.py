@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from verax.base.errors import VeraxError
-from verax.base.processes import Guarded
+from verax.base.process.processes import Guarded
 from verax.hunt.alarm import CRASH, HANG, MEMORY, Alarm
 from verax.hunt.case import NoCase
 from verax.hunt.generate import generate

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from verax.base.errors import VeraxError
-from verax.base.files import atomic_write, scratch_folder
+from verax.base.storage.files import atomic_write, scratch_folder
 from verax.distributed import Reference, TaskOutcome, WorkerPool, fetch
 from verax.hunt.host_session import JUDGING_SHARE, HostSession, Progress
 from verax.hunt.judging import HuntTask

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from verax.api import subject_of
 from verax.base.errors import MissingPackageError, UnsupportedError, VeraxError
-from verax.base.files import atomic_write, scratch_folder
-from verax.base.options import CheckOptions
+from verax.base.option_groups.options import CheckOptions
+from verax.base.storage.files import atomic_write, scratch_folder
 from verax.export.onnx.writer import write_onnx
 from verax.frontends.model import Model
 from verax.hunt.alarm import (
@@ -39,7 +39,7 @@ from verax.judge.protocol import Runner
 from verax.loading import load
 from verax.records.verdict import Kind
 from verax.reference.evaluate import evaluate
-from verax.runners.child_runner import ChildRunner
+from verax.runners.children.child_runner import ChildRunner
 
 Stage = Callable[[str], None]
 GENERATING, RUNNING, JUDGING, EXAMINING = "generating", "running", "judging", "examining"

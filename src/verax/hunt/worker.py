@@ -18,7 +18,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from verax.base.helpers import helper_scope
+from verax.base.process.helpers import helper_scope
 from verax.hunt.judging import HuntTask, Stage, judge
 from verax.hunt.programs.names import is_program_subject
 from verax.hunt.store import HuntOutcome, Store

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from verax.base.digests import content_sha256
+from verax.base.storage.digests import content_sha256
 from verax.ir.types import DType, TensorType
 
 INLINE_LIMIT = 16

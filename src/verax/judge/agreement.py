@@ -15,9 +15,9 @@ from typing import Unpack
 import numpy as np
 
 from verax.base.errors import InputError, UsageError
-from verax.base.helpers import helper_scope
-from verax.base.keywords import with_options
-from verax.base.options import CHECKED_AS_USUAL, CheckKeywords, CheckOptions, changed
+from verax.base.option_groups.keywords import with_options
+from verax.base.option_groups.options import CHECKED_AS_USUAL, CheckKeywords, CheckOptions, changed
+from verax.base.process.helpers import helper_scope
 from verax.ir.graph import Graph, specialize
 from verax.judge.check import check
 from verax.judge.protocol import Runner

@@ -16,8 +16,8 @@ from typing import Unpack
 import numpy as np
 
 from verax.base.errors import VeraxError
-from verax.base.keywords import with_options
-from verax.base.options import CHECKED_AS_USUAL, CheckKeywords, CheckOptions, changed
+from verax.base.option_groups.keywords import with_options
+from verax.base.option_groups.options import CHECKED_AS_USUAL, CheckKeywords, CheckOptions, changed
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, specialize
 from verax.ir.pixels import Pixels

@@ -17,9 +17,9 @@ import numpy as np
 
 from verax.base.deadline import OutOfTime, clock, clocked, require_time
 from verax.base.errors import VeraxError
-from verax.base.helpers import helper_scope
-from verax.base.keywords import with_options
-from verax.base.options import CHECKED_AS_USUAL, CheckKeywords, CheckOptions, changed
+from verax.base.option_groups.keywords import with_options
+from verax.base.option_groups.options import CHECKED_AS_USUAL, CheckKeywords, CheckOptions, changed
+from verax.base.process.helpers import helper_scope
 from verax.ir.graph import Graph, same_bits
 from verax.ir.outline import outline
 from verax.ir.pixels import Pixels

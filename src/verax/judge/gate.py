@@ -14,9 +14,9 @@ from functools import partial
 import numpy as np
 
 from verax.base.errors import MissingPackageError, VeraxError
-from verax.base.helpers import helper_scope
-from verax.base.options import CHECKED_AS_USUAL, CheckOptions
-from verax.base.processes import SubjectDiedError, SubjectLateError
+from verax.base.option_groups.options import CHECKED_AS_USUAL, CheckOptions
+from verax.base.process.helpers import helper_scope
+from verax.base.process.processes import SubjectDiedError, SubjectLateError
 from verax.ir.graph import Graph, same_bits
 from verax.ir.pixels import Pixels
 from verax.judge.check import check

@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from verax.base.deprecation import renamed_members
+from verax.base.option_groups.deprecation import renamed_members
 from verax.ir.graph import Graph
 from verax.ir.stored import in_type
 from verax.ir.types import DType

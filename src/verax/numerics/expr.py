@@ -15,7 +15,7 @@ from weakref import ReferenceType, ref
 
 import numpy as np
 
-from verax.base.forks import on_fork
+from verax.base.process.forks import on_fork
 from verax.numerics.arith import CONVERSIONS, PRIMITIVES, Arith, result_dtype
 from verax.numerics.formats import numpy_dtype
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from verax.base.compile_options import BenchOptions
+from verax.base.option_groups.compile_options import BenchOptions
 from verax.base.printing import Reported, first_few
 from verax.records.codec import read_json, write_json
 

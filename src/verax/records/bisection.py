@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from verax.base.deprecation import present_pass, renamed_members, renamed_property
+from verax.base.option_groups.deprecation import present_pass, renamed_members, renamed_property
 from verax.base.printing import Reported
 from verax.records.codec import read_json, write_json
 from verax.records.verdict import Kind, Verdict, with_no_network

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.cores import available_cores
-from verax.base.processor import processor_name
+from verax.base.machine.cores import available_cores
+from verax.base.machine.processor import processor_name
 
 PACKAGES = (
     *("verax", "numpy", "llvmlite", "onnx", "onnxruntime", "openvino", "torch"),

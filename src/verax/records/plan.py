@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from verax.base.memory import shown_bytes
+from verax.base.machine.memory import shown_bytes
 from verax.base.notebooks import of_text
 from verax.base.printing import OneLine
 

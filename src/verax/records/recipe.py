@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from verax.base.deprecation import first_pass, present_pass, present_passes
+from verax.base.option_groups.deprecation import first_pass, present_pass, present_passes
 from verax.base.printing import OneLine
 from verax.records.codec import read_json, write_json
 

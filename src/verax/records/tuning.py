@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from verax.base.compile_options import TuneOptions
+from verax.base.option_groups.compile_options import TuneOptions
 from verax.base.printing import OneLine
 from verax.records.codec import read_json, write_json
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from verax.base import memory
 from verax.base.errors import VeraxError
+from verax.base.machine import memory
 from verax.ir.graph import KNOWN_LIMIT, Node
 from verax.ir.operator import Inference, Operator
 from verax.ir.types import TensorType
@@ -50,7 +50,8 @@ def require_memory(
     outputs: Sequence[TensorType],
     work: np.dtype | None,
 ) -> None:
-    """Raise an `InputError` when what the node gives is larger than the limit of `base.memory`."""
+    """Raise an `InputError` when what the node gives is larger than the limit of
+    `base.machine.memory`."""
     if not all(t.is_static for t in outputs):
         outputs = inferred_outputs(node.op, types, arrays, node.name) or outputs
     memory.require(output_bytes(outputs, work), "what this node gives", node.place, COPIES)

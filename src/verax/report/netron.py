@@ -7,9 +7,9 @@ from typing import Any
 
 from verax.base.errors import ModelError
 from verax.base.figures import times
-from verax.base.files import atomic_write
 from verax.base.optional import late
-from verax.base.reading import plain_bytes
+from verax.base.storage.files import atomic_write
+from verax.base.storage.reading import plain_bytes
 from verax.records.verdict import Finding, Verdict
 from verax.report.faulty_node import explanation_line, judged_together
 from verax.report.model_explorer import verdict_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from verax.base.errors import UsageError
-from verax.base.reading import plain_bytes
+from verax.base.storage.reading import plain_bytes
 from verax.records.agreement import Agreement
 from verax.records.alignment import Alignment
 from verax.records.benchmark import Benchmark

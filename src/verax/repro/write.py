@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from verax.base.errors import UsageError, VeraxError
-from verax.base.files import atomic_write, staging_folder, sweep
-from verax.base.options import CHECKED_AS_USUAL, CheckOptions
+from verax.base.option_groups.options import CHECKED_AS_USUAL, CheckOptions
+from verax.base.storage.files import atomic_write, staging_folder, sweep
 from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Graph
 from verax.ir.types import DType
@@ -29,7 +29,7 @@ from verax.records.verdict import Blame, Verdict
 from verax.repro.case import MinimalCase, minimal_case
 from verax.repro.scripts import show_script
 from verax.runners.network import NetworkRunner
-from verax.runners.onnx_runner import OnnxRunner
+from verax.runners.onnx.onnx_runner import OnnxRunner
 
 MOST_CASES = 8
 """Guilty parts of which a case is made: one mistake is often repeated in every layer."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.arrays import as_tensor
-from verax.base.devices import answer, device_of, driver_version
+from verax.base.machine.devices import answer, device_of, driver_version
 from verax.base.tensors import is_from, is_tensor
 
 Form = Callable[[np.ndarray], Any]

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from verax.base.arrays import as_array
-from verax.base.devices import devices_in
 from verax.base.errors import UsageError
-from verax.base.npz import read_npz
+from verax.base.machine.devices import devices_in
 from verax.base.printing import Named
+from verax.base.storage.npz import read_npz
 from verax.ir.graph import Graph
 from verax.judge.protocol import Capabilities, Naming, as_declared
 from verax.runners.functions import named_results

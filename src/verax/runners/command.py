@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 
 from verax.base.errors import UsageError
-from verax.base.files import scratch_folder
-from verax.base.npz import read_npz, write_npz
 from verax.base.printing import Named
-from verax.base.processes import SubjectDiedError, SubjectError, run_process
+from verax.base.process.processes import SubjectDiedError, SubjectError, run_process
+from verax.base.storage.files import scratch_folder
+from verax.base.storage.npz import read_npz, write_npz
 from verax.ir.graph import Graph
 from verax.judge.protocol import Capabilities
-from verax.runners.child_runner import TIMEOUT
+from verax.runners.children.child_runner import TIMEOUT
 from verax.runners.memory import perturbing
-from verax.runners.onnx_files import Writer
+from verax.runners.onnx.onnx_files import Writer
 
 INPUT, OUTPUT, MODEL = "{input}", "{output}", "{model}"
 

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from verax.base.devices import HOST, synchronize
+from verax.base.machine.devices import HOST, synchronize
 
 SMALL = 1 << 20
 """Bytes: larger requests are served from segments of their own kind."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from verax.base.errors import UsageError
-from verax.runners.child_runner import TIMEOUT, ChildRunner
+from verax.runners.children.child_runner import TIMEOUT, ChildRunner
 
 
 class FileRunner(ChildRunner):

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from verax.base.arrays import as_array
-from verax.base.devices import device_of
 from verax.base.errors import InputError, UsageError, VeraxError
+from verax.base.machine.devices import device_of
 from verax.ir.graph import Graph
 from verax.judge.protocol import ENVIRONMENT
 from verax.runners.array_forms import form_like, form_words, library_facts, torch_device
 from verax.runners.memory import InProcess, poisoned_memory
 
-TENSORS = "verax.runners.torch_tensors"
-TORCH_DEVICE = "verax.runners.torch_device"
+TENSORS = "verax.runners.pytorch.torch_tensors"
+TORCH_DEVICE = "verax.runners.pytorch.torch_device"
 """Loaded when tensors are handed over."""
 
 

@@ -7,13 +7,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from verax.base.devices import devices_in
+from verax.base.machine.devices import devices_in
 from verax.base.tensors import is_array, tensors_in
 from verax.judge.protocol import Runner
 from verax.records.verdict import Verdict
 from verax.runners.array_forms import form_words
 from verax.runners.functions import FunctionRunner
-from verax.runners.torch_calls import complex_inputs, named_tensors
+from verax.runners.pytorch.torch_calls import complex_inputs, named_tensors
 
 
 def inputs_by_input(program: Any, arguments: Sequence[str], inputs: Any) -> Mapping[str, Any]:

@@ -11,8 +11,8 @@ import numpy as np
 
 from verax.base.errors import UnsupportedError
 from verax.ir.graph import Graph
-from verax.runners.child_runner import TIMEOUT
-from verax.runners.consecutive_runs import ConsecutiveRunner, put_together, taken_apart
+from verax.runners.children.child_runner import TIMEOUT
+from verax.runners.children.consecutive_runs import ConsecutiveRunner, put_together, taken_apart
 from verax.runners.engines import Engine
 from verax.runners.engines import litert as engine
 from verax.runners.feeding import feed

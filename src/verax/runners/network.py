@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from verax.base.options import PassOptions
+from verax.base.option_groups.options import PassOptions
+from verax.base.option_groups.settings import Settings
 from verax.base.printing import Named
-from verax.base.settings import Settings
 from verax.ir.cut import cut
 from verax.ir.graph import Graph, reinfer
 from verax.judge.protocol import Capabilities, Naming, shape_of

@@ -15,18 +15,18 @@ from typing import Any, Unpack
 import numpy as np
 
 from verax.base.errors import UsageError
-from verax.base.options import PassOptions
+from verax.base.option_groups.options import PassOptions
 from verax.ir.graph import Graph
 from verax.onnx_format.package import onnx
 from verax.records.bisection import Step
-from verax.runners.child_files import FOLDER
+from verax.runners.children.child_files import FOLDER
 from verax.runners.engines import Engine
 from verax.runners.engines import onnxruntime as engine
 from verax.runners.engines.onnxruntime import LEVELS, OPTIMIZERS
 from verax.runners.feeding import feed, require_numpy_types
-from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name, text_of
-from verax.runners.onnx_files import prepare as prepare
-from verax.runners.onnx_runner import Common, OnnxRunner
+from verax.runners.onnx.onnx_files import add_outputs, input_shapes, load, plain_name, text_of
+from verax.runners.onnx.onnx_files import prepare as prepare
+from verax.runners.onnx.onnx_runner import Common, OnnxRunner
 from verax.runners.spec import RunnerSpec, RunnerVariant, RunRequest
 
 

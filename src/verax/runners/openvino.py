@@ -25,10 +25,10 @@ from verax.runners.engines import Engine
 from verax.runners.engines import openvino as engine
 from verax.runners.engines.openvino import FORMATS_OF, PRECISIONS, SWITCHES
 from verax.runners.feeding import feed
-from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name, text_of
-from verax.runners.onnx_files import prepare as prepare
-from verax.runners.onnx_pieces import JOINED, called, joints, nodes_at, run_in_pieces
-from verax.runners.onnx_runner import Common, OnnxRunner
+from verax.runners.onnx.onnx_files import add_outputs, input_shapes, load, plain_name, text_of
+from verax.runners.onnx.onnx_files import prepare as prepare
+from verax.runners.onnx.onnx_pieces import JOINED, called, joints, nodes_at, run_in_pieces
+from verax.runners.onnx.onnx_runner import Common, OnnxRunner
 from verax.runners.spec import RunnerSpec, RunnerVariant, RunRequest
 
 PACKED = {"u4": ml_dtypes.uint4, "i4": ml_dtypes.int4, "f4e2m1": ml_dtypes.float4_e2m1fn}

@@ -8,10 +8,10 @@ from functools import partial
 
 import numpy as np
 
-from verax.base.devices import HOST
-from verax.base.options import PassOptions
+from verax.base.machine.devices import HOST
+from verax.base.option_groups.options import PassOptions
+from verax.base.option_groups.settings import DEFAULT_LEVEL, LEVELS, Settings
 from verax.base.printing import Named
-from verax.base.settings import DEFAULT_LEVEL, LEVELS, Settings
 from verax.compiler.compile import compile as compile_graph
 from verax.compiler.describe.step_text import step_between
 from verax.compiler.executable import Executable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 from verax.base.errors import UsageError
-from verax.base.options import PassOptions
+from verax.base.option_groups.options import PassOptions
 from verax.judge.protocol import Runner
 
 

@@ -17,8 +17,8 @@ from verax.judge.protocol import Runner
 from verax.runners.engines import Engine
 
 if TYPE_CHECKING:  # a child that runs no ONNX file does without
-    from verax.runners.onnx_files import Writer
-    from verax.runners.onnx_runner import Common
+    from verax.runners.onnx.onnx_files import Writer
+    from verax.runners.onnx.onnx_runner import Common
 
 Source = str | os.PathLike[str] | bytes | None
 """Where the network under test was read: a path, the content of an ONNX file, or nowhere."""

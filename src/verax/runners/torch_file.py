@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.devices import HOST, require_torch_device
 from verax.base.errors import UsageError
+from verax.base.machine.devices import HOST, require_torch_device
 from verax.base.optional import optional
 from verax.ir.graph import Graph
-from verax.runners.child_runner import TIMEOUT
-from verax.runners.consecutive_runs import ConsecutiveRunner, put_together, taken_apart
+from verax.runners.children.child_runner import TIMEOUT
+from verax.runners.children.consecutive_runs import ConsecutiveRunner, put_together, taken_apart
 from verax.runners.device_memory import can_poison, poison_device
 from verax.runners.feeding import feed
 from verax.runners.file_runner import FileRunner
-from verax.runners.torch_compiling import Compiling, from_request, steps, to_request
-from verax.runners.torch_device import TorchDevice
-from verax.runners.torch_memory import borrowed, written
-from verax.runners.torch_tensors import (
+from verax.runners.pytorch.torch_compiling import Compiling, from_request, steps, to_request
+from verax.runners.pytorch.torch_device import TorchDevice
+from verax.runners.pytorch.torch_memory import borrowed, written
+from verax.runners.pytorch.torch_tensors import (
     on_device,
     output_names,
     program_device,

@@ -6,10 +6,10 @@ from functools import partial
 
 from verax.judge.protocol import Naming, Runner
 from verax.runners.engines import Engine
+from verax.runners.pytorch.torch_objects import ExportedProgramRunner
+from verax.runners.pytorch.torch_tensors import on_device
 from verax.runners.spec import RunnerSpec, RunRequest, framework
 from verax.runners.torch_file import TorchFileRunner
-from verax.runners.torch_objects import ExportedProgramRunner
-from verax.runners.torch_tensors import on_device
 
 
 def _of_file(request: RunRequest, path: str, compiled: bool = False) -> Runner:

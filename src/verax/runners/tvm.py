@@ -16,8 +16,8 @@ from verax.runners.engines import Engine
 from verax.runners.engines import tvm as engine
 from verax.runners.engines.tvm import OPT_LEVELS
 from verax.runners.feeding import feed
-from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name
-from verax.runners.onnx_runner import Common, OnnxRunner
+from verax.runners.onnx.onnx_files import add_outputs, input_shapes, load, plain_name
+from verax.runners.onnx.onnx_runner import Common, OnnxRunner
 from verax.runners.spec import RunnerSpec, RunnerVariant, RunRequest
 
 

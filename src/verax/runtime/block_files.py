@@ -18,8 +18,8 @@ from contextvars import ContextVar
 
 import numpy as np
 
-from verax.base.files import name_file, unnamed_file
-from verax.base.reading import own_pages
+from verax.base.storage.files import name_file, unnamed_file
+from verax.base.storage.reading import own_pages
 
 AT_ONCE = 1 << 26
 """Bytes of one write."""

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from verax.base import memory
 from verax.base.arrays import address_writer
 from verax.base.errors import InputError
+from verax.base.machine import memory
 from verax.runtime.arguments import (
     ArraySpec,
     add_outputs,

@@ -9,7 +9,7 @@ import numpy as np
 
 from verax.base.gpu.targets import GPU_TARGETS
 from verax.base.lazy import deferred
-from verax.base.processor import require_runs_here, runs_here
+from verax.base.machine.processor import require_runs_here, runs_here
 from verax.runtime.open_sizes import SizedProgram
 from verax.runtime.program import Program, PythonCall
 from verax.runtime.program_binary import ProgramBinary

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 
-from verax.base.forks import on_fork
 from verax.base.optional import optional
+from verax.base.process.forks import on_fork
 
 _lock = threading.Lock()
 _ready = False

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from verax.base import memory
-from verax.base.forks import renew_in_child
+from verax.base.machine import memory
+from verax.base.machine.processor import require_runs_here
 from verax.base.printing import OneLine, first_few
-from verax.base.processor import require_runs_here
+from verax.base.process.forks import renew_in_child
 from verax.runtime.engine import load_object
 from verax.runtime.execution_context import (
     ALIGNMENT,
@@ -263,8 +263,8 @@ class Program(OneLine):
             self._released.notify_all()
 
     def renew_in_child(self) -> None:
-        """See `base.forks`. A run that was under way in another thread never ends here; what it
-        computed is overwritten by the next one."""
+        """See `base.process.forks`. A run that was under way in another thread never ends here;
+        what it computed is overwritten by the next one."""
         lost = bool(self._pools)
         self._pools.clear()  # the memory of the lost pools is the parent's to free, and is leaked
         for context in self._contexts:

@@ -18,7 +18,7 @@ from typing import Any
 
 from verax.base.errors import TrustError, UsageError
 from verax.base.optional import optional
-from verax.base.reading import plain_bytes
+from verax.base.storage.reading import plain_bytes
 
 _LAYOUT = struct.Struct("<8s32s64s")
 SIZE = _LAYOUT.size

@@ -16,8 +16,8 @@ import numpy as np
 
 from verax.base.arrays import as_arrays
 from verax.base.errors import InputError
-from verax.base.forks import renew_in_child
 from verax.base.printing import OneLine
+from verax.base.process.forks import renew_in_child
 from verax.base.tensors import named_inputs
 from verax.runtime.state_buffers import ResidentArray, owned, writable
 
@@ -39,7 +39,7 @@ class StatefulExecutable(OneLine, ABC):
         renew_in_child(self)
 
     def renew_in_child(self) -> None:
-        """See `base.forks`: a run of another thread does not go on, and changed nothing."""
+        """See `base.process.forks`: a run of another thread does not go on, and changed nothing."""
         self._run_lock = threading.RLock()
 
     @property

@@ -11,7 +11,7 @@ import threading
 from typing import Protocol
 
 from verax.base.errors import CompileError
-from verax.base.forks import renew_in_child
+from verax.base.process.forks import renew_in_child
 
 
 class Library(Protocol):
@@ -41,7 +41,7 @@ class ThreadPool:
         renew_in_child(self)
 
     def renew_in_child(self) -> None:
-        """See `base.forks`."""
+        """See `base.process.forks`."""
         self._lock = threading.Lock()
 
     def close(self) -> None:

@@ -30,11 +30,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from verax.base.cores import deciding
 from verax.base.errors import ModelError, UsageError
-from verax.base.files import atomic_write
-from verax.base.reading import mapped_bytes, mapped_file, private_bytes
-from verax.base.unchanged import Identity, file_identity
+from verax.base.machine.cores import deciding
+from verax.base.storage.files import atomic_write
+from verax.base.storage.reading import mapped_bytes, mapped_file, private_bytes
+from verax.base.storage.unchanged import Identity, file_identity
 from verax.runtime.header import BlockRecord, Section, read_header
 from verax.runtime.header_values import HeaderError
 from verax.runtime.open_sizes import OpenSizes
@@ -68,8 +68,8 @@ def save_binary(
 ) -> None:
     """Write `binary` and JSON-able `notes` (graph text, nodes run in Python, versions) to `path`.
 
-    sign: the key that signs the file. durable: see `base.files.atomic_write`. entry: the name of
-    the entry of a cache that the file is: its blocks are not written (`save_block`). Raises
+    sign: the key that signs the file. durable: see `base.storage.files.atomic_write`. entry: the
+    name of the entry of a cache that the file is: its blocks are not written (`save_block`). Raises
     `UsageError` when the file cannot be written; no partial file is left.
     """
     sections = {

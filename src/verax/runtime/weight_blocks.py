@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verax.base import memory
+from verax.base.machine import memory
 from verax.runtime.block_files import BlockFile
 
 ALIGNMENT = 64

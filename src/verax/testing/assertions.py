@@ -11,8 +11,8 @@ from typing import Any, Unpack
 import numpy as np
 
 from verax.base.errors import UnsupportedError, UsageError
-from verax.base.keywords import with_options
-from verax.base.options import CheckKeywords, CheckOptions, changed
+from verax.base.option_groups.keywords import with_options
+from verax.base.option_groups.options import CheckKeywords, CheckOptions, changed
 from verax.base.tensors import is_tensor
 from verax.ir.operator import Operator
 from verax.records.verdict import Kind, Verdict

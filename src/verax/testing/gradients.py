@@ -16,8 +16,8 @@ import numpy as np
 
 from verax.base.arrays import as_array
 from verax.base.errors import UnsupportedError, UsageError
-from verax.base.keywords import with_options
-from verax.base.options import CheckKeywords, CheckOptions, changed
+from verax.base.option_groups.keywords import with_options
+from verax.base.option_groups.options import CheckKeywords, CheckOptions, changed
 from verax.base.tensors import is_module
 from verax.ir.operator import Operator
 from verax.numerics import statistics as st

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from verax.base.errors import UsageError
-from verax.base.files import atomic_write
+from verax.base.storage.files import atomic_write
 from verax.records.verdict import Verdict
 from verax.report.faulty_node import explanation_line
 from verax.report.verdict import over_allowed

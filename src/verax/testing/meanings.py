@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from verax.base.arrays import as_array
-from verax.base.devices import require_one_array
 from verax.base.errors import UsageError
+from verax.base.machine.devices import require_one_array
 from verax.base.tensors import is_array, is_from, is_function, is_tensor
 from verax.formats import FORMATS as FILE_FORMATS
 from verax.ir.operator import Operator

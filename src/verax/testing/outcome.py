@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import UsageError
-from verax.base.options import CHECKED_AS_USUAL, CheckOptions
+from verax.base.option_groups.options import CHECKED_AS_USUAL, CheckOptions
 from verax.judge.harness.repeat import ORDER
 from verax.records.verdict import Kind, Repeat, Verdict, is_allowed
 from verax.testing.failure_message import FailureEvidence, failure_message

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import UnsupportedError
+from verax.base.machine.torch_guard import in_own_thread
 from verax.base.optional import optional
-from verax.base.torch_guard import in_own_thread
 from verax.frontends.torch import load_torch
 from verax.ir.cut import cut
 from verax.ir.graph import Graph

@@ -10,9 +10,9 @@ import numpy as np
 
 from verax.base.arrays import as_array
 from verax.base.errors import UsageError
-from verax.base.keywords import with_options
+from verax.base.option_groups.keywords import with_options
+from verax.base.option_groups.options import CheckKeywords, CheckOptions
 from verax.base.optional import optional
-from verax.base.options import CheckKeywords, CheckOptions
 from verax.judge.check import check
 from verax.judge.regions.coverage import ACCEPTED
 from verax.records.verdict import Finding, Kind, Verdict

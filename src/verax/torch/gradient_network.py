@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import UnsupportedError, UsageError
+from verax.base.machine.torch_guard import in_own_thread
 from verax.base.optional import optional
-from verax.base.torch_guard import in_own_thread
 from verax.frontends.torch.examples import arguments_of
 from verax.ir.graph import Graph
 from verax.judge.locate.consecutive import renamed

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from verax.base.arrays import as_array
-from verax.base.devices import devices_in
 from verax.base.errors import UsageError, VeraxError
+from verax.base.machine.devices import devices_in
 from verax.base.optional import optional
 from verax.ir.cut import cut
 from verax.ir.graph import Graph
@@ -28,7 +28,7 @@ from verax.judge.check import check
 from verax.judge.protocol import Capabilities
 from verax.records.verdict import Kind, Verdict
 from verax.runners.functions import called
-from verax.runners.torch_device import TorchDevice, casts_on
+from verax.runners.pytorch.torch_device import TorchDevice, casts_on
 from verax.torch import reporting
 from verax.torch.backend import operators, weights
 from verax.torch.options import JudgeOptions, options_of

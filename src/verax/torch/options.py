@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from verax.base.errors import UsageError
-from verax.base.settings import ALLOWANCES, DEFAULT_LEVEL, LEVELS
+from verax.base.option_groups.settings import ALLOWANCES, DEFAULT_LEVEL, LEVELS
 
 MODES = {
     **dict.fromkeys(("default", "reduce-overhead"), DEFAULT_LEVEL),

@@ -15,8 +15,8 @@ from typing import Any
 
 from verax import compiling
 from verax.base.errors import CompileError, VeraxError
+from verax.base.machine.torch_guard import in_own_thread
 from verax.base.optional import optional
-from verax.base.torch_guard import in_own_thread
 from verax.ir.assumptions import NotOpenError
 from verax.torch.open_graph import OpenGraph, open_graph
 from verax.torch.options import CompileOptions

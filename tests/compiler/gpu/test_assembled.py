@@ -17,7 +17,7 @@ import pytest
 from tests.compiler.test_every_lowering import networks
 
 from verax.base.errors import VeraxError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.program import lower
 from verax.compiler.plan.choice import RULES

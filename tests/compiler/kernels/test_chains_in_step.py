@@ -9,7 +9,7 @@ import pytest
 from native import TARGETS, Native, assert_same_bits
 from tests.compiler.test_bits import bits
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.llvm import side_by_side
 from verax.compiler.kernels.llvm.builder import ModuleBuilder

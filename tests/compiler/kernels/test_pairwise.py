@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.compiler.native import agree, seeds
 
 import verax.ops
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.reduce.pairwise import PairwiseSpec, blocks
 from verax.compiler.kernels.registry import EMITTERS

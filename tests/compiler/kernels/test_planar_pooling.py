@@ -12,7 +12,7 @@ from tests.compiler.kernels import harness as h
 from tests.compiler.native import agree
 
 import verax.ops
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.convolution.planar_pooling import (
     KEYS,

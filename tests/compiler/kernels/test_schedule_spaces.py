@@ -12,7 +12,7 @@ import pytest
 from tests.compiler.test_bits import bits
 
 import verax.ops  # noqa: F401  (registers the operators)
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile as compile_graph
 from verax.compiler.executable import Executable
 from verax.compiler.kernels import registry

@@ -29,7 +29,7 @@ from tests.compiler.amplifying import (
     unit_norm,
 )
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.passes.choose_bfloat16 import choose_bfloat16
 from verax.compiler.passes.choose_strassen import choose_strassen

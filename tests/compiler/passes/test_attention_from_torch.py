@@ -11,7 +11,7 @@ import pytest
 from tests.compiler.test_bits import bits
 
 import verax
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.ops.sums.attention import Attention
 from verax.reference import promised

@@ -13,7 +13,7 @@ from tests.cli.conftest import Cli, cli  # noqa: F401
 
 import verax
 from verax.base.errors import UsageError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.passes import choose_bfloat16 as module
 from verax.compiler.passes.choose_bfloat16 import choose_bfloat16, factors, is_taken, starts

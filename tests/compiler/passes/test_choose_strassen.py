@@ -10,7 +10,7 @@ import pytest
 from tests.compiler.renaming import NODE_NAMES, renamed
 
 import verax
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.passes.choose_strassen import WORTH, choose_strassen, gain
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY

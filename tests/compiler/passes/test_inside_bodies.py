@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from verax.base.errors import CompileError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.pipeline.levels import run_passes
 from verax.ir import checker

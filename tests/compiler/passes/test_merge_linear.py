@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.compiler.passes import written_out
 from tests.compiler.passes.written_out import Make, Net, drawn, kinds, of
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile as compile_graph
 from verax.compiler.passes import merge_linear as module
 from verax.compiler.passes.affine import AffineMap

@@ -7,7 +7,7 @@ import pytest
 
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.errors import UsageError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.passes import fold_constants as folding
 from verax.compiler.passes.base import PassClass
 from verax.compiler.passes.fold_constants import fold_constants

@@ -9,7 +9,7 @@ import pytest
 from tests.compiler.test_bits import bits
 
 import verax
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.passes.center_integers import center_integers
 from verax.compiler.passes.fold_pads import fold_pads

@@ -13,7 +13,7 @@ from tests.compiler.passes import written_out
 from tests.compiler.passes.written_out import kinds
 from tests.compiler.test_bits import bits
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.passes import recognize_attention as module
 from verax.compiler.passes.recognize_attention import recognize_attention

@@ -8,7 +8,7 @@ from tests.compiler.passes import written_out
 from tests.compiler.passes.test_recognize_layer_norm import as_onnx as layer_norm
 from tests.compiler.passes.written_out import Make, Net, drawn, kinds, of
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.passes import recognize_rms_norm as module
 from verax.compiler.passes.patterns import (
     NodePattern,

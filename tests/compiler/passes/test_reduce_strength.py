@@ -8,7 +8,7 @@ from tests.compiler.salted import HOSTILE, same_promised_bits
 from tests.compiler.test_bits import bits
 
 import verax.ops  # noqa: F401  (registers the operators)
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile as compile_graph
 from verax.compiler.passes.reduce_strength import reduce_strength
 from verax.ir import checker

@@ -6,7 +6,7 @@ import numpy as np
 from tests.compiler.salted import same_promised_bits
 
 import verax.ops  # noqa: F401  (registers the operators)
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile as compile_graph
 from verax.compiler.passes.remove_dead_code import remove_dead_code
 from verax.compiler.passes.share_constants import share_constants

@@ -9,7 +9,7 @@ from tests.compiler.graphs import networks
 
 import verax.ops  # noqa: F401  (registers the operators)
 from verax.base.errors import UsageError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile as compile_graph
 from verax.compiler.passes.base import PassClass
 from verax.compiler.pipeline.levels import PIPELINE, run_passes

@@ -9,7 +9,7 @@ import pytest
 from tests.compiler.test_bits import bits
 
 import verax.ops  # noqa: F401  (registers the operators)
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.passes.remove_dead_code import remove_dead_code
 from verax.compiler.passes.tokens_as_images import tokens_as_images

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import verax.ops  # noqa: F401  (registers the operators)
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile as compile_graph
 from verax.compiler.passes.cancel_transposes import cancel_transposes
 from verax.compiler.passes.remove_dead_code import remove_dead_code

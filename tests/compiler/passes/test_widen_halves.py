@@ -12,7 +12,7 @@ from tests.compiler.test_bits import bits
 
 import verax
 from verax.base.errors import GraphError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.passes.widen_halves import WIDENED, widen_halves
 from verax.compiler.pipeline.levels import run_passes

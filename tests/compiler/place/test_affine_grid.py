@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 import verax.ops  # noqa: F401  (registers the operators)
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY

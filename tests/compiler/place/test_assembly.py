@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from verax.base.errors import CompileError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.llvm import text as ir
 from verax.compiler.kernels.llvm.builder import VOID, ModuleBuilder

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.compiler.test_integer_kernels import Network, holds
 from tests.compiler.test_integer_winograd import network
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.integer import columns_as_channels
 from verax.compiler.place.integer import convolution as lowering

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.compiler.test_bits import bits
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY

@@ -13,7 +13,7 @@ from tests.compiler.test_bits import bits
 
 import verax
 import verax.ops
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.registry import EMITTERS
 from verax.compiler.kernels.search.chosen import KeptSpec

@@ -13,7 +13,7 @@ from tests.compiler.test_bits import bits
 from tests.compiler.test_operators import graph_of
 
 from verax.base.errors import InputError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY, Case

@@ -12,7 +12,7 @@ from tests.compiler.native import agree, seeds, shapes, values
 from tests.compiler.test_operators import graph_of
 
 from verax.base.errors import InputError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.ir.operator import Case, Operator
 from verax.ops.movement.gather import GatherElements, GatherND

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.compiler.native import agree, seeds, shapes, values
 from tests.compiler.test_bits import bits
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.ir.graph import Builder
 from verax.ir.operator import REGISTRY, Operator

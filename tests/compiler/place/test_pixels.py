@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.compiler.place.test_turned import held
 from tests.compiler.test_integer_kernels import integers
 
-from verax.base.processor import PROCESSOR_NAMES
-from verax.base.settings import Settings
+from verax.base.machine.processor import PROCESSOR_NAMES
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.loops.loop import plan_loop
 from verax.compiler.kernels.target import Target

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.compiler.test_bits import bits
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.products import recurrent

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.compiler.test_bits import bits, runnable
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.convolution import direct as conv_direct
 from verax.compiler.kernels.convolution.schedule import ConvSchedule

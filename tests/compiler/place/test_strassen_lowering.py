@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.products.strassen import pack_right, right_elements

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.compiler.test_bits import bits
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.executable import Executable
 from verax.compiler.plan.steps import BLOCK

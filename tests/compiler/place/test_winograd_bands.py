@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.compiler.test_integer_winograd import forced
 from tests.compiler.test_integer_winograd import network as integer_network
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.convolution.winograd_tiles import Tiling
 from verax.compiler.place.convolution import winograd

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.convolution import winograd_scales, winograd_special
 from verax.compiler.kernels.target import Target

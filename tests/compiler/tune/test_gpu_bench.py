@@ -15,7 +15,7 @@ from tests.runtime.fake_cuda import FakeDriver, install
 
 from verax.base.errors import DeviceError
 from verax.base.gpu import cuda_driver
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile as compile_graph
 from verax.compiler.kernels.canonical import digest
 from verax.compiler.kernels.gpu.contraction import PhaseTiles

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from verax.base.processor import processor_family
-from verax.base.settings import Settings
+from verax.base.machine.processor import processor_family
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts import default_history, shipped
 from verax.compiler.artifacts.default_history import tuned_schedules
 from verax.compiler.artifacts.shipped import FOLDER, ShippedSchedules, file_name, shipped_path

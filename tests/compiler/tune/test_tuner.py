@@ -14,7 +14,7 @@ from tests.compiler.tune.test_tuning_search import Fake
 
 import verax
 from verax.base.errors import InputError, UnsupportedError, UsageError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler import network_bench, specialize, tuner
 from verax.compiler.artifacts.cache import ProgramCache
 from verax.compiler.compile import compile as compile_graph

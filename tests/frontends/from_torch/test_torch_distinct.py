@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import verax  # noqa: E402
 from verax.base.errors import UnsupportedError  # noqa: E402
-from verax.base.settings import Settings  # noqa: E402
+from verax.base.option_groups.settings import Settings  # noqa: E402
 from verax.compiler.compile import compile  # noqa: E402
 from verax.reference import promised  # noqa: E402
 

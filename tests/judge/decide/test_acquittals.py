@@ -10,7 +10,7 @@ from tests.faults.planted import Planted
 from tests.judge.regions.test_end_to_end import by_strassen, padded
 
 import verax
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.ir.graph import Builder
 from verax.ir.types import TensorType
 from verax.judge import check

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from verax.base.errors import UnsupportedError
-from verax.base.processes import SubjectError
+from verax.base.process.processes import SubjectError
 from verax.export.onnx.writer import to_bytes
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY, Case

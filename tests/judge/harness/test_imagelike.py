@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from verax.base.errors import VeraxError
-from verax.base.processes import SubjectError
+from verax.base.process.processes import SubjectError
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

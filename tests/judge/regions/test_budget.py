@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verax.base import memory
 from verax.base.errors import UsageError
+from verax.base.machine import memory
 from verax.ir.graph import Builder, Graph
 from verax.ir.operator import REGISTRY
 from verax.ir.types import TensorType

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.compiler.test_recipe import PADS, data, network
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.ir.graph import Builder, Graph
 from verax.ir.types import TensorType
 from verax.judge.decide.possible import using

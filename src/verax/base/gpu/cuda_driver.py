@@ -13,10 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from verax.base.devices import driver_version
 from verax.base.errors import DeviceError, InputError, MissingPackageError, VeraxError
 from verax.base.gpu.targets import GPU_ARCHITECTURES
-from verax.base.memory import shown_bytes
+from verax.base.machine.devices import driver_version
+from verax.base.machine.memory import shown_bytes
 from verax.base.optional import require
 
 MODULE, EXTRA = "cuda.bindings.driver", "cuda"

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
-from verax.base.compile_options import BenchOptions
 from verax.base.errors import CompileError, UsageError
 from verax.base.gpu.targets import card_of
-from verax.base.options import InputOptions, ModelOptions
+from verax.base.option_groups.compile_options import BenchOptions
+from verax.base.option_groups.options import InputOptions, ModelOptions
 from verax.bench.rounds import HELD_TO_AVX2, Contestant, race
 from verax.cli.console import can_write, checked_timeout, output, progress, write_json, write_text
 from verax.cli.inputs import read_inputs

@@ -10,7 +10,13 @@ import typer
 
 from verax.api import bisect, subject_of
 from verax.base.errors import UsageError
-from verax.base.options import CheckOptions, InputOptions, ModelOptions, PassOptions, PhotoOptions
+from verax.base.option_groups.options import (
+    CheckOptions,
+    InputOptions,
+    ModelOptions,
+    PassOptions,
+    PhotoOptions,
+)
 from verax.cli.console import can_write, output, progress
 from verax.cli.inputs import image_options, read_inputs
 from verax.cli.models import load_models

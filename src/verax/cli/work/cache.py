@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.text import Text
 
 from verax.base.caching import FOLDER, SIZE
-from verax.base.memory import shown_bytes
+from verax.base.machine.memory import shown_bytes
 from verax.cli.console import can_write, output, write_json
 from verax.compiler.artifacts.cache import CERTIFICATE, INTACT, PROGRAM, RECORD, default_cache
 from verax.runners.environments.managed import managed_environments, remove_environments

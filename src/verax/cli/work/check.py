@@ -9,7 +9,13 @@ import typer
 from rich.markup import escape
 
 from verax.base.errors import UsageError
-from verax.base.options import CheckOptions, InputOptions, ModelOptions, PassOptions, PhotoOptions
+from verax.base.option_groups.options import (
+    CheckOptions,
+    InputOptions,
+    ModelOptions,
+    PassOptions,
+    PhotoOptions,
+)
 from verax.cli import console
 from verax.cli.console import can_write, errors, progress
 from verax.cli.judging import Request

@@ -9,9 +9,9 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
-from verax.base.compile_options import CompilationOptions
 from verax.base.errors import UsageError
-from verax.base.options import InputOptions, ModelOptions
+from verax.base.option_groups.compile_options import CompilationOptions
+from verax.base.option_groups.options import InputOptions, ModelOptions
 from verax.cli.console import can_write, output, write_json, write_text
 from verax.cli.inputs import read_inputs
 from verax.cli.models import load_file, require_model

@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from verax.base.errors import UsageError
-from verax.base.options import ModelOptions
+from verax.base.option_groups.options import ModelOptions
 from verax.cli.console import can_write, output, progress, write_text
 from verax.cli.models import load_file, require_model
 from verax.report.verdict import render_verdict

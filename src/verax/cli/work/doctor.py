@@ -10,13 +10,13 @@ import numpy as np
 import typer
 from rich.text import Text
 
-from verax.base.cores import deciding, limits
 from verax.base.errors import MissingPackageError, VeraxError
 from verax.base.gpu.cuda_driver import card, cards
 from verax.base.gpu.targets import CUDA
+from verax.base.machine.cores import deciding, limits
+from verax.base.machine.processor import best_target
+from verax.base.option_groups.settings import Settings
 from verax.base.optional import EXTRAS, installed_version, pip_name, require
-from verax.base.processor import best_target
-from verax.base.settings import Settings
 from verax.cli.console import can_write, output, write_json
 from verax.compiler.compile import compile
 from verax.ir.graph import Builder, Graph

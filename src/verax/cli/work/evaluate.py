@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from verax.base.errors import UsageError
-from verax.base.options import ModelOptions, PassOptions, PhotoOptions
+from verax.base.option_groups.options import ModelOptions, PassOptions, PhotoOptions
 from verax.cli.console import can_write, checked_timeout, noting_interruption, output, progress
 from verax.cli.inputs import image_options
 from verax.cli.models import load_file

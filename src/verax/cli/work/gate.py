@@ -9,8 +9,8 @@ from pathlib import Path
 import typer
 
 from verax.base.errors import UsageError
-from verax.base.npz import read_npz
-from verax.base.options import CheckOptions, ModelOptions
+from verax.base.option_groups.options import CheckOptions, ModelOptions
+from verax.base.storage.npz import read_npz
 from verax.cli.console import can_write, errors, output, progress
 from verax.cli.models import load_models
 from verax.cli.results import write_record

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.text import Text
 
 from verax.base.errors import UsageError
-from verax.base.generation_options import CacheOptions, SamplingOptions
+from verax.base.option_groups.generation_options import CacheOptions, SamplingOptions
 from verax.cli.console import can_write, output, write_json
 from verax.generation import Generator
 from verax.generation.generator import Generation, TokenStep

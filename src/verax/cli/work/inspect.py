@@ -11,8 +11,8 @@ from rich.text import Text
 from verax.base.errors import CompileError
 from verax.base.gpu.cuda_driver import why_not
 from verax.base.gpu.targets import EMULATED_GPU
-from verax.base.options import ModelOptions
-from verax.base.processor import runs_here
+from verax.base.machine.processor import runs_here
+from verax.base.option_groups.options import ModelOptions
 from verax.cli.console import can_write, output, write_json
 from verax.cli.models import load_file
 from verax.compiler.artifacts.saved_program import SavedExecutable

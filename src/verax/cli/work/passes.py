@@ -10,9 +10,9 @@ from typing import Any
 
 from rich.text import Text
 
-from verax.base.deprecation import present_pass
 from verax.base.errors import UsageError
-from verax.base.settings import Settings
+from verax.base.option_groups.deprecation import present_pass
+from verax.base.option_groups.settings import Settings
 from verax.cli.console import can_write, output, parse_shapes, write_json
 from verax.compiler.artifacts.saved_program import SavedExecutable
 from verax.compiler.describe.pass_example import Example, example_of

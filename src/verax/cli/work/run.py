@@ -15,10 +15,10 @@ import numpy as np
 from rich.text import Text
 
 from verax.base.errors import UsageError
-from verax.base.files import atomic_write
 from verax.base.gpu.targets import GPU_ARCHITECTURES, card_of
-from verax.base.options import InputOptions, ModelOptions, PhotoOptions
-from verax.base.settings import MAX_PROGRAMS
+from verax.base.option_groups.options import InputOptions, ModelOptions, PhotoOptions
+from verax.base.option_groups.settings import MAX_PROGRAMS
+from verax.base.storage.files import atomic_write
 from verax.cli.console import can_write, output, write_json
 from verax.cli.groups import split_names
 from verax.cli.inputs import image_options, read_inputs

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from verax.base.errors import UsageError
-from verax.base.files import atomic_write
+from verax.base.storage.files import atomic_write
 from verax.cli.console import can_write, output, write_json
 
 SKILL, AGENTS = Path("skills", "verify-numerics", "SKILL.md"), Path("AGENTS.md")

@@ -9,9 +9,9 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from verax.base.compile_options import DeviceOptions, TuneOptions
 from verax.base.errors import UsageError
-from verax.base.options import InputOptions, ModelOptions
+from verax.base.option_groups.compile_options import DeviceOptions, TuneOptions
+from verax.base.option_groups.options import InputOptions, ModelOptions
 from verax.cli.console import (
     can_write,
     errors,

@@ -13,15 +13,15 @@ found before the file is parsed (`loading`).
 Large weights are files of their own (`runtime.vx`), named by the SHA-256 of their content, so the
 programs of a network for several sizes keep them once. One that is missing or damaged makes an
 entry a damaged one. A record beside an entry says which of these files were intact, and how the
-system identified them then (`base.unchanged`): those that nobody has written since are not hashed
-again. Nor is a model's file.
+system identified them then (`base.storage.unchanged`): those that nobody has written since are not
+hashed again. Nor is a model's file.
 
 Machine code that NVIDIA's driver made of a program's kernels lies beside the programs, too
 (`runtime.gpu.cubins`).
 
 Programs are machine code: nobody but its user may be able to put one there. The folder and those
-above it are looked at (`base.private`), and each file once it is open: no link is followed. What is
-checksummed names the entry, so that a sound program under another's name is none.
+above it are looked at (`base.storage.private`), and each file once it is open: no link is
+followed. What is checksummed names the entry, so that a sound program under another's name is none.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ import numpy as np
 from verax.base.caching import FOLDER, SIZE, caching_is_off
 from verax.base.caching import user_folder as _user_folder
 from verax.base.errors import ModelError, UsageError, VeraxError
-from verax.base.files import atomic_write
-from verax.base.memory import parse_bytes
-from verax.base.private import why_not_private
-from verax.base.reading import file_sha256, plain_bytes
-from verax.base.settings import Settings
-from verax.base.unchanged import (
+from verax.base.machine.memory import parse_bytes
+from verax.base.option_groups.settings import Settings
+from verax.base.storage.files import atomic_write
+from verax.base.storage.private import why_not_private
+from verax.base.storage.reading import file_sha256, plain_bytes
+from verax.base.storage.unchanged import (
     Identity,
     boot_id,
     file_identity,
@@ -349,7 +349,8 @@ def build_digest() -> str:
     """SHA-256 of what makes and judges programs: Verax's source, LLVM, NumPy, the system.
 
     The source counts by its content: its times say nothing where an installer sets them all alike.
-    While nobody has written it (`base.unchanged`) its digest is that of a record in the cache.
+    While nobody has written it (`base.storage.unchanged`) its digest is that of a record in the
+    cache.
     """
     packages = (llvmlite, np, ml_dtypes)
     versions = [f"{platform.system()} {platform.machine()}"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from verax.base.gpu.targets import card_of
 from verax.base.lazy import deferred
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.artifacts.cache import default_cache
 from verax.compiler.artifacts.shipped import ShippedSchedules, shipped_contents, shipped_path
 from verax.compiler.kernels.target import Target

@@ -11,9 +11,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from verax.base.compile_options import CompilationOptions
 from verax.base.errors import UnsupportedError, UsageError
-from verax.base.reading import plain_bytes
+from verax.base.option_groups.compile_options import CompilationOptions
+from verax.base.storage.reading import plain_bytes
 from verax.compiler.artifacts.open_inputs import is_readable
 from verax.compiler.executable import Executable
 from verax.records.recipe import Recipe

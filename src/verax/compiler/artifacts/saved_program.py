@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from verax.base.deprecation import renamed_property
 from verax.base.errors import InputError, ModelError
 from verax.base.gpu.targets import GPU_TARGETS
 from verax.base.lazy import deferred
+from verax.base.machine.processor import require_runs_here
+from verax.base.option_groups.deprecation import renamed_property
+from verax.base.option_groups.settings import Settings
 from verax.base.printing import first_few
-from verax.base.processor import require_runs_here
-from verax.base.settings import Settings
 from verax.compiler.artifacts.open_inputs import COMPILE, is_readable, open_types, sizes_of
 from verax.ir.types import DType, TensorType
 from verax.runtime.arguments import check_inputs, types_of

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verax.base.lazy import deferred
-from verax.base.processor import processor_family, runs_here
+from verax.base.machine.processor import processor_family, runs_here
 from verax.compiler.kernels.target import Target
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from verax import ops  # noqa: F401  (registers the operators that a text form names)
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile as compile_graph
 from verax.compiler.describe.step_text import kernel_lines
 from verax.compiler.kernels.target import Target

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.passes.base import PassClass
 from verax.compiler.passes.remove_dead_code import remove_dead_code
 from verax.compiler.pipeline.levels import FIRST_LEVEL, PIPELINE, kinds_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.describe.machine_peak import peak_gflops
 from verax.compiler.kernels.sizes import static_size
 from verax.compiler.kernels.target import Target

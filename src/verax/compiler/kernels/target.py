@@ -12,10 +12,10 @@ import functools
 import threading
 
 from verax.base.errors import UsageError
-from verax.base.forks import on_fork
 from verax.base.gpu.targets import EMULATED_GPU, GPU_ARCHITECTURES, card_of
 from verax.base.lazy import deferred
-from verax.base.processor import NAMES, TARGETS, best_target, runs_here
+from verax.base.machine.processor import NAMES, TARGETS, best_target, runs_here
+from verax.base.process.forks import on_fork
 from verax.compiler.kernels.llvm.library import binding as llvm
 from verax.numerics.lanes import LANES
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
-from verax.base.deprecation import present_pass, present_passes
+from verax.base.option_groups.deprecation import present_pass, present_passes
 from verax.ir.graph import Graph
 from verax.records.trace import Trace
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from verax.base.errors import UsageError
-from verax.base.settings import LEVELS, Settings
+from verax.base.option_groups.settings import LEVELS, Settings
 from verax.compiler.passes.base import Pass, PassClass
 from verax.compiler.passes.block_products import block_products
 from verax.compiler.passes.cancel_transposes import cancel_transposes

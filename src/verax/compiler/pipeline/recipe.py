@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from verax.base.errors import CompileError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.pipeline.levels import Change
 from verax.ir.graph import Graph, Node
 from verax.numerics import strassen

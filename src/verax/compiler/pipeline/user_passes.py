@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from verax.base.errors import UsageError, VeraxError
-from verax.base.reading import plain_bytes
-from verax.base.scripts import run_file, script_error
+from verax.base.process.scripts import run_file, script_error
+from verax.base.storage.reading import plain_bytes
 from verax.compiler.passes.base import Pass
 from verax.ir import checker
 from verax.ir.graph import Graph

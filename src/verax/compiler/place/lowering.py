@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.kernels.loops.loop import Access, LoopSpec
 from verax.compiler.kernels.search.scatter import ScatterSpec
 from verax.compiler.kernels.target import Target

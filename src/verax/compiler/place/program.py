@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.kernels.llvm.builder import Kernel
 from verax.compiler.kernels.loops.loop import LoopSpec
 from verax.compiler.kernels.registry import Spec

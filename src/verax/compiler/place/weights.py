@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from verax.base.digests import content_sha256
+from verax.base.storage.digests import content_sha256
 from verax.compiler.place.storage import Buffer, MemorySpace, Physical, Placed, Pointer
 from verax.ir.types import TensorType
 from verax.runtime.weight_blocks import room_for

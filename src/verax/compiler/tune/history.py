@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from verax.base.errors import UsageError, VeraxError
-from verax.base.files import atomic_write, locked
-from verax.base.reading import plain_bytes
+from verax.base.storage.files import atomic_write, locked
+from verax.base.storage.reading import plain_bytes
 from verax.compiler.tune.host import UNKNOWN, Host, LineOrigin
 
 LINE, INDEX = "verax.tuning/1", "verax.tuning-index/2"

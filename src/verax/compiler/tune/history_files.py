@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from verax.base.errors import UsageError
-from verax.base.files import atomic_write
+from verax.base.storage.files import atomic_write
 from verax.compiler.place.schedule_words import schedule_text, schedule_words, words_beside
 from verax.compiler.tune.history import (
     LINE,

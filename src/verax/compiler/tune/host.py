@@ -13,7 +13,7 @@ from typing import Any
 
 from verax.base.errors import VeraxError
 from verax.base.gpu.cuda_driver import card as cuda_card
-from verax.base.processor import cache_sizes, processor_family, processor_name
+from verax.base.machine.processor import cache_sizes, processor_family, processor_name
 from verax.compiler import kernels
 from verax.compiler.kernels.llvm.library import llvmlite
 from verax.compiler.kernels.target import Target

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from verax.base.errors import UnsupportedError, UsageError
-from verax.base.files import atomic_write
+from verax.base.storage.files import atomic_write
 from verax.export.onnx.emission import OnnxEmission, emission_of
 from verax.ir.dim import DimLike, symbols
 from verax.ir.graph import Graph, Node

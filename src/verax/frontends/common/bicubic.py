@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from verax.base import memory
+from verax.base.machine import memory
 from verax.frontends.common.context import Conversion
 
 STEPS = 1024

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.base.reading import companion, private_bytes
+from verax.base.storage.reading import companion, private_bytes
 from verax.frontends.coreml.packing import bits_of, packed_size, small
 
 PREFIX = "@model_path/"

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError, UsageError
-from verax.base.reading import companion, plain_bytes
+from verax.base.storage.reading import companion, plain_bytes
 from verax.frontends.common.context import Row
 from verax.frontends.common.foreign import ForeignModel, ForeignNode
 from verax.frontends.common.importing import Importer

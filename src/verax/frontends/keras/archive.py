@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.base.reading import BytesFile, open_bytes
+from verax.base.storage.reading import BytesFile, open_bytes
 from verax.frontends.keras.hdf5 import SIGNATURE, File, Object
 
 MAX_RATIO = 200

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from verax.base.errors import UsageError
-from verax.base.reading import companion
+from verax.base.storage.reading import companion
 
 _EPOCH = re.compile(r"-(\d{4,})\.params")
 

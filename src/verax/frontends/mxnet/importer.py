@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError, UsageError
-from verax.base.reading import plain_bytes
+from verax.base.storage.reading import plain_bytes
 from verax.frontends.common.foreign import ForeignNode
 from verax.frontends.common.importing import Importer
 from verax.frontends.common.ledger import Attributes

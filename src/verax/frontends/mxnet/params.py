@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.base.reading import private_bytes
+from verax.base.storage.reading import private_bytes
 
 LIST_MAGIC = 0x112
 MAGIC_V1, MAGIC_V2, MAGIC_V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA

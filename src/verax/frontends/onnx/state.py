@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.base.npz import read_npz
-from verax.base.reading import companion
+from verax.base.storage.npz import read_npz
+from verax.base.storage.reading import companion
 from verax.frontends.model import Model
 from verax.ir.graph import Graph
 from verax.ir.types import TensorType

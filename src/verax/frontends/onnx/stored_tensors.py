@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import onnx
 
-from verax.base.reading import LARGE, ForwardReader, forward_reader, plain_bytes
+from verax.base.storage.reading import LARGE, ForwardReader, forward_reader, plain_bytes
 
 _VARINT, _FIXED64, _SIZED, _FIXED32 = 0, 1, 2, 5
 """Kinds of fields."""

@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.base.reading import companion, in_own_pages, private_bytes
+from verax.base.storage.reading import companion, in_own_pages, private_bytes
 from verax.ir.types import DType
 from verax.onnx_format.dtypes import CODES, DTYPES, dtype_name
 from verax.onnx_format.packing import stored_bits, stored_bytes, unpacked

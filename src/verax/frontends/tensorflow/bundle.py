@@ -16,7 +16,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.base.reading import companion, private_bytes
+from verax.base.storage.reading import companion, private_bytes
 from verax.frontends.tensorflow.large_tensors import varint
 from verax.frontends.tensorflow.messages import CLASSES
 from verax.frontends.tensorflow.tensors import DTYPES

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from verax.base.errors import UnsupportedError, UsageError
-from verax.base.reading import open_bytes
+from verax.base.storage.reading import open_bytes
 from verax.frontends.common.context import Row
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue
 from verax.frontends.common.importing import Importer

@@ -17,7 +17,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from verax.base.errors import ModelError, UnsupportedError, UsageError
-from verax.base.reading import companion, open_bytes
+from verax.base.storage.reading import companion, open_bytes
 from verax.frontends.common.control import Branch, SubgraphCall, While, switch
 from verax.frontends.common.foreign import ForeignModel, ForeignNode, ForeignValue, Subgraph
 from verax.frontends.tensorflow.branches import SWITCH, taken_branches

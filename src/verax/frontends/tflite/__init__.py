@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 import verax.ops  # noqa: F401  (registers the operators that the table names)
-from verax.base.reading import open_bytes
+from verax.base.storage.reading import open_bytes
 from verax.frontends.common.importing import Importer
 from verax.frontends.common.stated_sizes import Shapes
 from verax.frontends.model import Model

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import ModelError, UnsupportedError
-from verax.base.reading import BytesFile, private_bytes
+from verax.base.storage.reading import BytesFile, private_bytes
 from verax.ir.types import DType
 
 SCALAR_TYPES = {

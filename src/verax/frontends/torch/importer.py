@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.devices import module_device, without_autocast
 from verax.base.errors import ModelError, UnsupportedError, UsageError
+from verax.base.machine.devices import module_device, without_autocast
+from verax.base.machine.torch_guard import hold_device_guard
 from verax.base.optional import optional
 from verax.base.tensors import is_function
-from verax.base.torch_guard import hold_device_guard
 from verax.frontends.common.foreign import ForeignModel
 from verax.frontends.common.importing import Importer
 from verax.frontends.common.stated_sizes import Shapes

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from verax.base.errors import VeraxError
-from verax.base.files import atomic_write
-from verax.base.npz import write_npz
+from verax.base.storage.files import atomic_write
+from verax.base.storage.npz import write_npz
 from verax.hunt.alarm import CRASH, HANG, MISTAKE, REFUSAL, Alarm, is_unsupported
 from verax.hunt.bare import is_same_failure, run_bare
 from verax.hunt.case import NoCase

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from verax.base.errors import VeraxError
+from verax.base.option_groups.options import CheckOptions
 from verax.base.optional import optional
-from verax.base.options import CheckOptions
 from verax.frontends.model import Model
 from verax.hunt.alarm import MISTAKE, PRECISION, REFUSAL, Alarm, of_verdict, without_names
 from verax.hunt.case import NoCase

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from verax.base.deadline import require_time
-from verax.base.side_by_side import in_turn, sharing, threads
+from verax.base.process.side_by_side import in_turn, sharing, threads
 from verax.ir.graph import Node
 from verax.ir.operator import Evaluation
 from verax.judge.regions.vjp import rule_of

@@ -20,9 +20,9 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from verax.base import memory
 from verax.base.deadline import OutOfTime, require_time
 from verax.base.errors import InputError, UsageError
+from verax.base.machine import memory
 from verax.ir.graph import Graph, Node
 from verax.judge.decide.local import undecided
 from verax.judge.decide.pieces import check_in_pieces, cuts

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from verax.base.blas import one_blas_thread
-from verax.base.cores import deciding
 from verax.base.errors import VeraxError
-from verax.base.side_by_side import sharing
+from verax.base.machine.blas import one_blas_thread
+from verax.base.machine.cores import deciding
+from verax.base.process.side_by_side import sharing
 from verax.ir.graph import Graph, Node
 from verax.ir.types import TensorType
 from verax.judge.decide.criterion import Decision

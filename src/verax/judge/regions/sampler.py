@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from verax.base.deadline import require_time
-from verax.base.side_by_side import Behind, in_turn, threads
+from verax.base.process.side_by_side import Behind, in_turn, threads
 from verax.ir.graph import Graph, Node
 from verax.ir.operator import Evaluation
 from verax.ir.types import TensorType

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from verax.base.errors import UsageError
-from verax.base.files import atomic_write
+from verax.base.storage.files import atomic_write
 from verax.records.environment import verax_version
 from verax.report.page.model import GraphView, RecordSection
 from verax.report.page.network_details import LABELS

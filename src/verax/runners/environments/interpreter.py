@@ -16,10 +16,10 @@ from typing import Any, Unpack
 import numpy as np
 
 from verax.base.errors import MissingPackageError
-from verax.base.files import scratch_folder
-from verax.base.processes import SubjectDiedError, SubjectError, run_process
+from verax.base.process.processes import SubjectDiedError, SubjectError, run_process
+from verax.base.storage.files import scratch_folder
 from verax.onnx_format.package import onnx
-from verax.runners.child_files import (
+from verax.runners.children.child_files import (
     INPUTS,
     OUTPUTS,
     REPLY,
@@ -27,12 +27,12 @@ from verax.runners.child_files import (
     load_arrays,
     save_arrays,
 )
-from verax.runners.child_runner import Answered
+from verax.runners.children.child_runner import Answered
 from verax.runners.engines.onnxruntime import LEVELS
 from verax.runners.feeding import feed, require_numpy_types
 from verax.runners.memory import perturbing
-from verax.runners.onnx_files import add_outputs, input_shapes, load, plain_name, text_of
-from verax.runners.onnx_runner import Common
+from verax.runners.onnx.onnx_files import add_outputs, input_shapes, load, plain_name, text_of
+from verax.runners.onnx.onnx_runner import Common
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
 
 SCRIPT = Path(__file__).with_name("script.py")

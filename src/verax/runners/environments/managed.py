@@ -19,9 +19,9 @@ from pathlib import Path
 
 from verax.base.caching import FOLDER
 from verax.base.errors import UsageError
-from verax.base.files import staging_folder
-from verax.base.private import why_not_private
-from verax.base.processes import Ended, run_process
+from verax.base.process.processes import Ended, run_process
+from verax.base.storage.files import staging_folder
+from verax.base.storage.private import why_not_private
 from verax.compiler.artifacts.cache import default_cache
 
 VERSION = re.compile(r"[0-9][0-9A-Za-z.+!]*")

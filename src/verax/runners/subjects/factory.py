@@ -9,20 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from verax.base.errors import UsageError
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.export.onnx.writer import to_bytes
 from verax.frontends.model import Model
 from verax.judge.protocol import Naming, Runner
 from verax.runners.arrays import AnswerRunner, ArraysRunner, load_npz
-from verax.runners.child_runner import TIMEOUT, ChildRunner
+from verax.runners.children.child_runner import TIMEOUT, ChildRunner
 from verax.runners.command import CommandRunner
 from verax.runners.environments.interpreter import InterpreterRunner
 from verax.runners.environments.managed import managed_python
 from verax.runners.executables import ExecutableRunner
 from verax.runners.functions import FunctionRunner
 from verax.runners.network import NetworkRunner
+from verax.runners.onnx.onnx_session import SessionRunner, model_of_session
 from verax.runners.onnx_runtime import OnnxRuntimeRunner
-from verax.runners.onnx_session import SessionRunner, model_of_session
+from verax.runners.pytorch.torch_objects import Call, ExportedProgramRunner, TorchModuleRunner
 from verax.runners.registry import ENTRIES
 from verax.runners.spec import RunRequest, Source
 from verax.runners.subjects.resolve import (
@@ -45,7 +46,6 @@ from verax.runners.subjects.resolve import (
     TorchProgram,
     resolve,
 )
-from verax.runners.torch_objects import Call, ExportedProgramRunner, TorchModuleRunner
 
 
 def runner_of(

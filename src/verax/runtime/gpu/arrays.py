@@ -16,9 +16,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from verax.base import dlpack
 from verax.base.arrays import IN_BITS, as_array
 from verax.base.errors import InputError
+from verax.base.machine import dlpack
 from verax.base.tensors import is_exported, is_from, is_tensor
 from verax.runtime.gpu.device import Device
 from verax.runtime.gpu.spare import SpareMemory

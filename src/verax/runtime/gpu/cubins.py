@@ -16,10 +16,10 @@ from pathlib import Path
 
 from verax.base.caching import programs_folder
 from verax.base.errors import VeraxError
-from verax.base.files import atomic_write
 from verax.base.gpu.cuda_driver import Card
-from verax.base.private import why_not_private
-from verax.base.reading import plain_bytes
+from verax.base.storage.files import atomic_write
+from verax.base.storage.private import why_not_private
+from verax.base.storage.reading import plain_bytes
 
 CUBIN = ".cubin"
 PRIVATE = 0o600

@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from verax.base.cores import deciding
 from verax.base.errors import CompileError, DeviceError
-from verax.base.forks import on_fork
 from verax.base.gpu.cuda_driver import OUT_OF_MEMORY, call, card, driver, out_of_memory
+from verax.base.machine.cores import deciding
+from verax.base.process.forks import on_fork
 from verax.runtime.gpu.code import GpuCode
 from verax.runtime.gpu.cubins import CubinCache, default_cubins
 from verax.runtime.gpu.device import LaunchSequence, PreparedLaunch

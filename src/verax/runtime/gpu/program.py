@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.processor import require_runs_here
+from verax.base.machine.processor import require_runs_here
 from verax.runtime.execution_context import ExecutionContext
 from verax.runtime.gpu.arrays import DeviceArray, on_device, output_array
 from verax.runtime.gpu.calls import DeviceInputs

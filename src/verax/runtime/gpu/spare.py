@@ -12,7 +12,7 @@ import threading
 import weakref
 
 from verax.base.errors import VeraxError
-from verax.base.forks import on_fork
+from verax.base.process.forks import on_fork
 from verax.runtime.gpu.device import Device
 
 MOST_BYTES = 64 << 20

@@ -16,7 +16,7 @@ from tests.compiler.test_block_scaled import product as blocks_product
 from tests.compiler.test_block_scaled import specs
 from tests.compiler.test_stored_weights import product as stored_product
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.kernels.gpu import chains
 from verax.compiler.kernels.gpu.chains import Chains

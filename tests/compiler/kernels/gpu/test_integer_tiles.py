@@ -17,7 +17,7 @@ from tests.compiler.kernels.gpu.problems import tile, tiles
 from tests.compiler.kernels.gpu.test_faults_in_tiles import EDITS
 from tests.compiler.kernels.test_conv import Case, cases, make, transposed_cases
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.kernels.convolution.emit import pack_conv_weights
 from verax.compiler.kernels.convolution.pack import pack_channels
 from verax.compiler.kernels.dtypes import ContractionTypes

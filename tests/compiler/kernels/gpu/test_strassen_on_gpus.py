@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.compiler.kernels.native import assert_same_bits
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.compile import compile
 from verax.compiler.passes.choose_strassen import fewest_rows
 from verax.ir.graph import Builder, Graph

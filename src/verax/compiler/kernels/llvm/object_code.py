@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from verax.base.errors import CompileError
-from verax.base.forks import on_fork
+from verax.base.process.forks import on_fork
 from verax.compiler.kernels.llvm.builder import ModuleBuilder
 from verax.compiler.kernels.llvm.library import binding as llvm
 from verax.compiler.kernels.llvm.library import ffi

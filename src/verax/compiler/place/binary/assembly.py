@@ -16,11 +16,11 @@ from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from types import TracebackType
 
-from verax.base.background import give_up_if_leaving
-from verax.base.cores import deciding
-from verax.base.forks import on_fork
-from verax.base.memory import give_back
-from verax.base.switching import switching_often
+from verax.base.machine.cores import deciding
+from verax.base.machine.memory import give_back
+from verax.base.process.background import give_up_if_leaving
+from verax.base.process.forks import on_fork
+from verax.base.process.switching import switching_often
 from verax.compiler.kernels.llvm.builder import Kernel, ModuleBuilder
 from verax.compiler.kernels.llvm.object_code import AT_A_TIME, code_of
 from verax.compiler.kernels.registry import Schedule, Spec, emit, emitter

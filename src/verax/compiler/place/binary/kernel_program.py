@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from verax.base.settings import Settings
+from verax.base.option_groups.settings import Settings
 from verax.compiler.kernels.registry import Schedule, Spec
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.binary.assembly import Assembly

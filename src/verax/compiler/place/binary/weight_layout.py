@@ -10,7 +10,7 @@ from collections.abc import Container
 
 import numpy as np
 
-from verax.base.memory import give_back
+from verax.base.machine.memory import give_back
 from verax.compiler.kernels.target import Target
 from verax.compiler.place.memory import align
 from verax.compiler.place.weights import PackedConstant, Weights

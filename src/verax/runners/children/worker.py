@@ -1,4 +1,4 @@
-"""The child process of `child.run_in_child`: `python -m verax.runners.worker FOLDER`.
+"""The child process of `child.run_in_child`: `python -m verax.runners.children.worker FOLDER`.
 
 As `worker serve TASK DESCRIPTOR` it does what folders ask for until the descriptor is closed, each
 in a fork of itself, and imports what the task needs before (see `forking`).
@@ -19,9 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-from verax.base import guard
 from verax.base.errors import VeraxError
-from verax.runners.child_files import (
+from verax.base.process import guard
+from verax.runners.children.child_files import (
     FOLDER,
     INPUTS,
     OUTPUTS,
@@ -31,7 +31,7 @@ from verax.runners.child_files import (
     load_arrays,
     save_arrays,
 )
-from verax.runners.forking import BEGUN, ENDED, UNFIT
+from verax.runners.children.forking import BEGUN, ENDED, UNFIT
 from verax.runners.memory import poison
 
 _ASKED = 1 << 16

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from verax.base.errors import UsageError
-from verax.base.reading import plain_bytes
+from verax.base.storage.reading import plain_bytes
 
 
 def run_file(path: str | os.PathLike[str], description: str, next_step: str) -> ModuleType:

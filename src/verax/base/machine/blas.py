@@ -14,7 +14,7 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-from verax.base.forks import on_fork
+from verax.base.process.forks import on_fork
 
 _lock = threading.Lock()
 _users = 0

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from verax.base.errors import UsageError, VeraxError
-from verax.base.leaving import before_vanishing
+from verax.base.process.leaving import before_vanishing
 
 fcntl: Any
 try:

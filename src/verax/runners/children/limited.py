@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from verax.base.processes import SubjectLateError
+from verax.base.process.processes import SubjectLateError
 from verax.judge.protocol import Optimizing, Poisonable, Remembering, Runner, Selective
 from verax.runners.arrays import AnswerRunner, ArraysRunner
-from verax.runners.child_runner import ChildRunner
+from verax.runners.children.child_runner import ChildRunner
 from verax.runners.command import CommandRunner
 
 Result = TypeVar("Result")

@@ -1,4 +1,4 @@
-"""Options of generating tokens, in a group (`base.options`)."""
+"""Options of generating tokens, in a group (`base.option_groups.options`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TypedDict
 
-from verax.base.options import RESULT, RUNNING, option, require_seed, require_sound
+from verax.base.option_groups.options import RESULT, RUNNING, option, require_seed, require_sound
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from verax.base.forks import on_fork
+from verax.base.process.forks import on_fork
 
 SWITCH_SECONDS = 1e-4
 """How long a thread may be kept waiting meanwhile: LLVM's comes back a dozen times for each kernel,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from verax.ir.graph import Graph
-from verax.runners.child_runner import TIMEOUT, ChildRunner
-from verax.runners.onnx_cut import part_of
-from verax.runners.onnx_files import Writer, model_of
+from verax.runners.children.child_runner import TIMEOUT, ChildRunner
+from verax.runners.onnx.onnx_cut import part_of
+from verax.runners.onnx.onnx_files import Writer, model_of
 
 
 class Common(TypedDict, total=False):

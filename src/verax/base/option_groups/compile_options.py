@@ -1,5 +1,5 @@
-"""Options of `compile`, `tune` and `bench`, in groups (`base.options`): Python, the command line,
-records and `.vx` files carry each whole.
+"""Options of `compile`, `tune` and `bench`, in groups (`base.option_groups.options`): Python, the
+command line, records and `.vx` files carry each whole.
 
 A new option is a field here and in the keywords below it, and whatever reads it.
 """
@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypedDict
 
-from verax.base.memory import parse_bytes
-from verax.base.options import (
+from verax.base.machine.memory import parse_bytes
+from verax.base.machine.processor import NAMES
+from verax.base.option_groups.options import (
     COMPILING,
     RESULT,
     RUNNING,
@@ -26,8 +27,7 @@ from verax.base.options import (
     require_sound,
     same_option,
 )
-from verax.base.processor import NAMES
-from verax.base.settings import DEFAULT_LEVEL, MAX_PROGRAMS, Settings
+from verax.base.option_groups.settings import DEFAULT_LEVEL, MAX_PROGRAMS, Settings
 
 Path: TypeAlias = str | os.PathLike[str]
 BUDGET = 60.0
@@ -55,11 +55,11 @@ class CompilationOptions:
     opt_level: 0 (every node by itself), 1 (fused; the same bits), 2 (scales folded into weights:
     within rounding) or 3 (fast algorithms: approximate), which is the default. All give the
     same bits on every machine. threads: None for as many as this process has cores, fewer under a
-    CPU quota or OMP_NUM_THREADS. target: of `base.processor.NAMES`, or "host". disable, require:
-    names of passes. allow: ("bf16",) lets O3 round the factors of products to bfloat16; the
-    certificate says what it costs. checked: verify the graph around every pass. memory: bytes, or
-    "8G", that one value and the program's buffers may take; 0 for VERAX_MEMORY or most of what is
-    free. programs: how many are held, one for each set of input sizes; of more, the one that was
+    CPU quota or OMP_NUM_THREADS. target: of `base.machine.processor.NAMES`, or "host". disable,
+    require: names of passes. allow: ("bf16",) lets O3 round the factors of products to bfloat16;
+    the certificate says what it costs. checked: verify the graph around every pass. memory: bytes,
+    or "8G", that one value and the program's buffers may take; 0 for VERAX_MEMORY or most of what
+    is free. programs: how many are held, one for each set of input sizes; of more, the one that was
     used longest ago is dropped, with a warning. background: sizes that come often, and that a
     program for many sizes answers, get one of their own, made on a thread of low priority beside
     the calls; the same bits. require_native: refuse a node that would run on the

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from verax.ir.graph import Graph
-from verax.runners.child_runner import ChildRunner
+from verax.runners.children.child_runner import ChildRunner
 
 MARK = "|"
 """Separates the index of a run from the name of a value."""

@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.devices import module_device
+from verax.base.machine.devices import module_device
 from verax.base.optional import installed_version, optional
 from verax.ir.graph import Graph
 from verax.judge.protocol import Naming, shape_fits, shape_of
 from verax.runners.feeding import collect, feed
 from verax.runners.functions import called, named_results
 from verax.runners.memory import InProcess
-from verax.runners.torch_compiling import Compiling, steps
-from verax.runners.torch_device import TorchDevice
-from verax.runners.torch_memory import Memory, borrowed, written
-from verax.runners.torch_tensors import (
+from verax.runners.pytorch.torch_compiling import Compiling, steps
+from verax.runners.pytorch.torch_device import TorchDevice
+from verax.runners.pytorch.torch_memory import Memory, borrowed, written
+from verax.runners.pytorch.torch_tensors import (
     PURPOSE,
     arguments,
     flat_inputs,

@@ -13,8 +13,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from verax.base import dlpack
 from verax.base.errors import InputError, UsageError
+from verax.base.machine import dlpack
 from verax.base.tensors import is_array, is_from, is_tensor
 
 HOST = ("", "cpu")

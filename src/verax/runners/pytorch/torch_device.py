@@ -11,9 +11,9 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from verax.base.devices import HOST, answer, driver_version, synchronize
+from verax.base.machine.devices import HOST, answer, driver_version, synchronize
+from verax.base.machine.torch_guard import hold_device_guard
 from verax.base.optional import optional
-from verax.base.torch_guard import hold_device_guard
 from verax.judge.protocol import ENVIRONMENT, Capabilities
 from verax.runners.device_memory import can_poison, poison_device
 from verax.runners.memory import poisoned_memory

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from verax.base.arrays import as_array, as_tensor
-from verax.base.devices import require_torch_device
 from verax.base.errors import ModelError
+from verax.base.machine.devices import require_torch_device
 from verax.base.optional import optional
 from verax.frontends.pytrees import Step, leaf_names, name_of
 from verax.judge.protocol import Shape

@@ -13,7 +13,7 @@ from verax.base.optional import installed_version
 from verax.base.printing import Named
 from verax.ir.graph import Graph
 from verax.judge.protocol import Capabilities
-from verax.runners.child import run_in_child
+from verax.runners.children.child import run_in_child
 from verax.runners.feeding import collect
 
 TIMEOUT = 300.0

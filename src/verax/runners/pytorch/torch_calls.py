@@ -14,7 +14,7 @@ from verax.base.arrays import as_array
 from verax.base.optional import optional
 from verax.base.tensors import is_exported, is_tensor
 from verax.frontends.torch.examples import arguments_of
-from verax.runners.torch_tensors import PURPOSE, to_torch
+from verax.runners.pytorch.torch_tensors import PURPOSE, to_torch
 
 
 def named_examples(program: Any, inputs: Any) -> dict[str, np.ndarray]:

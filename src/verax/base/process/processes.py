@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from verax.base import guard
 from verax.base.errors import VeraxError
-from verax.base.forks import on_fork
-from verax.base.leaving import when_interrupted
+from verax.base.process import guard
+from verax.base.process.forks import on_fork
+from verax.base.process.leaving import when_interrupted
 
 GUARD = Path(guard.__file__)
 GUARD_SECONDS = 2 * guard.PATIENCE

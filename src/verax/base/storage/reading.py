@@ -22,8 +22,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from verax.base.errors import ModelError, UsageError, VeraxError
-from verax.base.private import is_private
-from verax.base.unchanged import Identity, identity_of, is_settled, known_sha256, remember
+from verax.base.storage.private import is_private
+from verax.base.storage.unchanged import Identity, identity_of, is_settled, known_sha256, remember
 
 MOST_AT_ONCE = 1 << 30
 """Bytes that one system call is asked for; Linux gives 2 GiB at most."""
@@ -175,7 +175,7 @@ def forward_reader(path: str | os.PathLike[str], **options: Any) -> Iterator[For
 
 def file_sha256(path: str | os.PathLike[str], **options: Any) -> str:
     """SHA-256 of a regular file's bytes, in hexadecimal; of one that this process has hashed and
-    nobody has written since (`base.unchanged`) it is known. Raises as `private_bytes`."""
+    nobody has written since (`base.storage.unchanged`) it is known. Raises as `private_bytes`."""
     digest, piece = hashlib.sha256(), bytearray(PIECE)
     with _opened(path, "file", **options) as (descriptor, size):
         identity = identity_of(os.fstat(descriptor))

@@ -20,9 +20,9 @@ from typing import IO, TypeVar
 
 import numpy as np
 
-from verax.base import memory
 from verax.base.errors import InputError, UsageError
-from verax.base.reading import BytesFile, private_bytes
+from verax.base.machine import memory
+from verax.base.storage.reading import BytesFile, private_bytes
 
 T = TypeVar("T")
 MAX_BYTES = 1 << 33

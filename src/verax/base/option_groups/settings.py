@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from verax.base.cores import deciding
-from verax.base.deprecation import present_passes
 from verax.base.errors import UsageError
+from verax.base.machine.cores import deciding
+from verax.base.option_groups.deprecation import present_passes
 
 LEVELS = (0, 1, 2, 3)
 """Optimization levels; `compiler.pipeline.levels` says what each admits."""
@@ -28,19 +28,19 @@ class Settings:
     opt_level: one of LEVELS. 0 and 1 promise the bits of the network as it is; 2 stays within the
     rounding of what it rewrote, 3 approximates (`keep_exact`: names of nodes that it must not);
     these two promise the same bits on every machine and for any number of threads too. threads:
-    worker count, 0 = as many as `base.cores` says (cores, CPU quota, OMP_NUM_THREADS). target:
-    "host", "avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2" or "aarch64". disable / require:
-    names of passes. checked: verify the graph around every pass. stop_after: how many rewrites the
-    passes may do together, None for all; a search for a faulty one uses it. memory: bytes that one
-    value and the program's buffers may take, 0 for what `base.memory` finds free. require_native: a
-    node that no kernel takes is an error. passes: names of the only passes and decisions that run,
-    None for the level's. inject: files of further passes (`compiler.pipeline.user_passes`): Python
-    code, which is run. steps: ids of the only rewrites and decisions that are made
-    (`records.trace.Rewrite`), None for all. quick: code is generated with little effort, for a few
-    runs; the same bits. allow: of ALLOWANCES, at the highest level. programs: for so many sets of
-    input sizes programs are held, at least 1. open_sizes: a network whose sizes are symbols gets a
-    program that serves many of them, where kernels can. background: sizes that come often then get
-    a program of their own, made on a thread beside the calls.
+    worker count, 0 = as many as `base.machine.cores` says (cores, CPU quota, OMP_NUM_THREADS).
+    target: "host", "avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2" or "aarch64". disable /
+    require: names of passes. checked: verify the graph around every pass. stop_after: how many
+    rewrites the passes may do together, None for all; a search for a faulty one uses it. memory:
+    bytes that one value and the program's buffers may take, 0 for what `base.machine.memory` finds
+    free. require_native: a node that no kernel takes is an error. passes: names of the only passes
+    and decisions that run, None for the level's. inject: files of further passes
+    (`compiler.pipeline.user_passes`): Python code, which is run. steps: ids of the only rewrites
+    and decisions that are made (`records.trace.Rewrite`), None for all. quick: code is generated
+    with little effort, for a few runs; the same bits. allow: of ALLOWANCES, at the highest level.
+    programs: for so many sets of input sizes programs are held, at least 1. open_sizes: a network
+    whose sizes are symbols gets a program that serves many of them, where kernels can. background:
+    sizes that come often then get a program of their own, made on a thread beside the calls.
     """
 
     opt_level: int = 1
@@ -94,5 +94,5 @@ class Settings:
 
     @property
     def thread_count(self) -> int:
-        """Threads to use, at least 1: `threads`, or what `base.cores` finds."""
+        """Threads to use, at least 1: `threads`, or what `base.machine.cores` finds."""
         return self.threads or deciding().threads

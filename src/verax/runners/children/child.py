@@ -1,8 +1,8 @@
 """Foreign runtimes run here: in a child process, with a time limit, through files.
 
-The child is `python -m verax.runners.worker FOLDER`, or a fork of one that lives as long as the
-check (`forking`). Files rather than pipes, so that a subject that prints, crashes or hangs cannot
-confuse the exchange.
+The child is `python -m verax.runners.children.worker FOLDER`, or a fork of one that lives as long
+as the check (`forking`). Files rather than pipes, so that a subject that prints, crashes or hangs
+cannot confuse the exchange.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from verax.base.files import scratch_folder
-from verax.base.helpers import helper_of
-from verax.base.processes import Ended, SubjectDiedError, SubjectError, run_process
-from verax.runners.child_files import (
+from verax.base.process.helpers import helper_of
+from verax.base.process.processes import Ended, SubjectDiedError, SubjectError, run_process
+from verax.base.storage.files import scratch_folder
+from verax.runners.children.child_files import (
     INPUTS,
     OUTPUTS,
     REPLY,
@@ -28,10 +28,10 @@ from verax.runners.child_files import (
     load_arrays,
     save_arrays,
 )
-from verax.runners.forking import CAN_FORK, ForkServer
+from verax.runners.children.forking import CAN_FORK, ForkServer
 from verax.runners.memory import perturbing, poisonable
 
-WORKER = (sys.executable, "-m", "verax.runners.worker")
+WORKER = (sys.executable, "-m", "verax.runners.children.worker")
 
 
 def run_in_child(

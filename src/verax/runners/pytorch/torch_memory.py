@@ -13,7 +13,7 @@ import numpy as np
 
 from verax.base.optional import optional
 from verax.ir.graph import Graph
-from verax.runners.torch_tensors import PURPOSE, from_torch, to_torch
+from verax.runners.pytorch.torch_tensors import PURPOSE, from_torch, to_torch
 
 OWN = "self."
 """Prefix of a buffer's name where a value of the program has the same name."""

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from verax.base.processes import GUARD_SECONDS, Ended, Guarded, Tail, too_late
+from verax.base.process.processes import GUARD_SECONDS, Ended, Guarded, Tail, too_late
 
 CAN_FORK = sys.platform == "linux"
 BEGUN, ENDED, UNFIT = b"begun", b"ended ", b"unfit"

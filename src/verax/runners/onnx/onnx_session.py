@@ -15,7 +15,7 @@ from verax.judge.protocol import Naming
 from verax.runners.feeding import collect, feed
 from verax.runners.functions import called
 from verax.runners.memory import InProcess
-from verax.runners.onnx_files import Source, add_outputs, load, plain_name
+from verax.runners.onnx.onnx_files import Source, add_outputs, load, plain_name
 
 
 class SessionRunner(InProcess):

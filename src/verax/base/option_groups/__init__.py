@@ -1,0 +1,1 @@
+"""Options, each declared once, and what carries them: groups, keywords, settings, old names."""

@@ -1,0 +1,1 @@
+"""How this process and others run: children with a guard, forks, threads beside, interruptions."""

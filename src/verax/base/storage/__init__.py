@@ -1,0 +1,1 @@
+"""Files: read without belief, written whole or not at all, known by their bytes."""

@@ -1,0 +1,1 @@
+"""PyTorch as a subject: its files, modules and programs, compiled or eager."""
