@@ -355,3 +355,34 @@ def test_times_of_another_device_are_not_taken_by_a_resumed_run(
     devices = [m["device"] for m in lines(history, "measured")]
     assert devices[:once] == ["a"] * once
     assert set(devices[once:]) == {"b"} and len(devices) > 1.5 * once
+
+
+def test_a_model_is_fitted_while_a_network_is_tuned(
+    graph: Graph, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From an empty history: as soon as this run has measured enough."""
+    fitted: list[int] = []
+
+    class Likes:
+        engine = "a stand-in"
+
+        def __init__(self, count: int) -> None:
+            self.count = count
+
+        def rank(self, spec: Any, target: Any, several: Sequence[Any]) -> Sequence[Any]:
+            return several
+
+        def proposals(self, spec: Any, target: Any) -> list[Any]:
+            return []
+
+    def model(path: Path, host: Host) -> Likes | None:
+        fitted.append(len(lines(history, "measured")) if history.path.exists() else 0)
+        return Likes(fitted[-1]) if fitted[-1] > 5 else None
+
+    monkeypatch.setattr(tuner, "cost_model", model)
+    monkeypatch.setattr(tuner, "LEAST_EXAMPLES", 5)
+    record = tuned(graph, history, monkeypatch, learns=True)
+    assert fitted[0] == 0
+    assert len(fitted) == 2
+    assert fitted[1] == record.kernels[0].trials > 5
+    assert any(f"from {fitted[1]} measured ones" in note for note in record.notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,8 +14,8 @@ from verax.base.errors import CompileError
 from verax.compiler.kernels import registry
 from verax.compiler.kernels.convolution.schedule import ConvSchedule
 from verax.compiler.kernels.registry import Schedule
-from verax.compiler.tune.racing import OTHER_BITS
-from verax.compiler.tune.search import search
+from verax.compiler.tune.racing import OTHER_BITS, BenchRacer
+from verax.compiler.tune.search import AT_ONCE, FUTILE, POOLED, search, search_on
 from verax.compiler.tune.successive_halving import (
     DUEL_TURNS,
     MARGIN,
@@ -201,3 +202,46 @@ def test_combinations_are_tried_where_no_single_step_gains() -> None:
     found = search(SPEC, TARGET, Fake(price))
     assert isinstance(found.best, ConvSchedule)
     assert found.best.unroll != RULE.unroll and found.best.near != RULE.near
+
+
+def test_combinations_go_on_until_nothing_wins_for_long() -> None:
+    """Of equals, without a model: all races of combinations are there, and then it ends."""
+    tried = search(SPEC, TARGET, Fake(lambda schedule: 1e-3)).trials
+    single = set(registry.candidates(SPEC, TARGET))
+    combined = [t.schedule for t in tried if t.schedule not in single]
+    assert 0.5 * AT_ONCE * FUTILE < len(combined) <= AT_ONCE * FUTILE
+    assert len(set(combined)) == len(combined)
+
+
+def test_combinations_near_the_best_are_tried() -> None:
+    """A gain of several steps beside what was tried first."""
+
+    tiles: list[Any] = list(registry.candidates(SPEC, TARGET))
+    tile = next(
+        s for s in tiles if (s.rows, s.cols, s.blocks) != (RULE.rows, RULE.cols, RULE.blocks)
+    )
+    start = dataclasses.replace(tile, unroll=8)
+
+    def price(s: Any) -> float:
+        is_near = (s.rows, s.cols, s.blocks, s.unroll) == (tile.rows, tile.cols, tile.blocks, 8)
+        changed = s.near != tile.near, not s.filters_outer, s.pass_blocks != tile.pass_blocks
+        return 1e-3 * (1 - 0.3 * is_near - 0.3 * (is_near and all(changed)))
+
+    found = search(SPEC, TARGET, Fake(price), first=[start])
+    assert price(found.best) == pytest.approx(0.4e-3)
+
+
+def test_a_model_orders_combinations_and_what_it_likes_is_raced_first() -> None:
+    ranked: list[int] = []
+
+    def rank(spec: Any, several: Sequence[Any]) -> list[Any]:
+        ranked.append(len(several))
+        return sorted(several, key=lambda s: -s.near)
+
+    racer = BenchRacer(Fake(lambda schedule: 1e-3), RULE, lambda: False)
+    tried = search_on(SPEC, TARGET, racer, rank=rank).trials
+    assert max(ranked) == POOLED
+    single = set(registry.candidates(SPEC, TARGET))
+    combined = [t.schedule.near for t in tried if t.schedule not in single]  # type: ignore[attr-defined]
+    assert combined[:AT_ONCE] == [64] * AT_ONCE
+    assert min(combined) < 64
