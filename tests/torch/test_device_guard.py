@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 import verax.torch as vt  # noqa: E402  (needs torch)
-from verax.base import torch_guard  # noqa: E402
+from verax.base.machine import torch_guard  # noqa: E402
 
 
 def trained() -> None:
