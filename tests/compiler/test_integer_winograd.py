@@ -235,7 +235,7 @@ def test_the_next_weights_are_fetched_while_these_are_used() -> None:
     """Each position of a tile has weights of its own, which are read once."""
     lines = compile(wide()[0], ONE).plan.lines
     (product,) = [line for line in lines if "convolution 36 x 64 to 48" in line]
-    assert product.endswith(", ahead")
+    assert product.endswith(", next weights to L2")
 
 
 def _unshifted() -> Any:

@@ -275,6 +275,6 @@ def test_no_schedule_and_no_target_changes_a_bit(
         hooked = dataclasses.replace(own, schedules=lambda *_, b=blocks: (ConvSchedule(b, 1, 2),))
         monkeypatch.setitem(EMITTERS, (RowsSpec, ANY_TARGET), hooked)
         exe = compile(graph, Settings(opt_level=1, threads=1, target=target))
-        assert f"by {16 * blocks} channels" in str(exe.plan)
+        assert f"x {16 * blocks}\n" in str(exe.plan)
         for value, array in exe.run(fed).items():
             assert bits(array) == bits(wanted[value])

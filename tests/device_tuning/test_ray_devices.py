@@ -157,14 +157,14 @@ def test_a_coordinator_that_is_killed_measures_nothing_twice(
     history = tmp_path / "history"
     command = [
         *(sys.executable, "-m", "verax.cli.main", "tune", str(tiny), "--shape", "n=3"),
-        *("--threads", "1", "--trials", str(TRIALS), "-O", "1", "--time-budget", "600"),
+        *("--threads", "1", "--trials", str(5 * TRIALS), "-O", "1", "--time-budget", "600"),
         *("--device", "avx2,host=b,label=board", "--history", str(history)),
         *("--ray", hosts.address),
     ]
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, **quiet)
-    while process.poll() is None and not (history.exists() and lines(history)):
-        time.sleep(0.05)
+    while process.poll() is None and not (history.exists() and measured(history)):
+        time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
     before = measured(history)

@@ -137,7 +137,7 @@ class RayWorker(Worker):
                     f"a host of the cluster cannot begin a worker: {_last_line(error)}",
                     next_step=f"install Verax {installed_version('verax')} where Ray runs there",
                 ) from None
-            cause = "it was ended" if self._is_killed else _first_line(error)
+            cause = "it was ended" if self._is_killed else _ending(error)
             raise WorkerDiedError(cause, place=self.name) from None
 
     def _host_is_gone(self, is_silent: bool) -> bool:
@@ -173,9 +173,10 @@ def _lines(error: Exception) -> list[str]:
     return [line.strip() for line in str(error).splitlines() if line.strip()]
 
 
-def _first_line(error: Exception) -> str:
-    lines = _lines(error)
-    return lines[0] if lines else type(error).__name__
+def _ending(error: Exception) -> str:
+    """How a worker ended, as far as Ray says it: the first line, and that with the kind of end."""
+    lines = _lines(error) or [type(error).__name__]
+    return " ".join([lines[0], *(line for line in lines[1:] if "died" in line or "exit" in line)])
 
 
 def _last_line(error: Exception) -> str:

@@ -22,10 +22,10 @@ from verax.distributed.worker import Worker, ask
 
 AHEAD = 2
 """Tasks that wait in front of each worker."""
-STARTS = 2
+STARTS = 4
 """Times that a worker is begun in vain before its slot stays empty."""
 RESTARTS, RESTART_SECONDS = 10, 0.5
-"""The same where some could be begun before, and what is waited longer each time."""
+"""The same where some could be begun before, and how much longer is waited behind each."""
 HOSTS = 3
 """Hosts that may vanish under a task before it is taken for the reason."""
 LEAVE_SECONDS = 5.0
@@ -247,7 +247,7 @@ class _Slot:
                 patience = RESTARTS if self.run.has_begun else STARTS
                 if failures >= patience or self.run.is_closed:
                     raise _as_verax_error(error) from error
-                time.sleep(RESTART_SECONDS * (failures - 1))
+                time.sleep(RESTART_SECONDS * failures)
             else:
                 self.run.has_begun = True
                 return worker
