@@ -61,18 +61,30 @@ def test_an_exact_record_is_taken() -> None:
 CHANGED = {
     "same family (1 threads)": {"threads": 1},
     "same family (another processor of the family)": {"caches": (1, 2, 3)},
-    "same family (another version of Verax)": {"code": "older"},
     "none": {"family": "Another 6"},
 }
 
 
 @pytest.mark.parametrize("said", CHANGED)
-def test_other_machines_threads_and_versions_are_told_of_and_not_taken(said: str) -> None:
+def test_other_machines_and_threads_are_told_of_and_not_taken(said: str) -> None:
     host = dataclasses.replace(HERE, **CHANGED[said])  # type: ignore[arg-type]
     asked = tuned(record(host)).lookup()
     assert asked(SPEC) is None
     assert asked.summary == f"0 of 1 kernels tuned exactly here; 1 {said}"
     assert tuned(record(host)).digest == ""
+
+
+def test_what_another_version_found_on_this_machine_is_taken_and_told_of() -> None:
+    older = record(dataclasses.replace(HERE, code="older"))
+    asked = tuned(older).lookup()
+    assert asked(SPEC) == OTHER
+    assert asked.summary == (
+        "0 of 1 kernels tuned exactly here; "
+        f"1 from a history of {HERE.processor} (another version of Verax)"
+    )
+    assert tuned(older).digest
+    other = dataclasses.replace(SPEC, batch=3)
+    assert tuned(older).lookup()(other) is None
 
 
 def test_another_target_of_the_same_machine_is_another_machine() -> None:
@@ -235,8 +247,9 @@ def test_a_relative_is_taken_when_asked_for_and_named() -> None:
     assert asked.summary == (
         "0 of 1 kernels tuned exactly here; 1 from a history of m1 (another version of Verax)"
     )
-    assert transferring.digest != tuned(*named).digest == ""
-    assert tuned(*named).lookup()(SPEC) is None, "not unless it is asked for"
+    assert transferring.digest == tuned(*named).digest != tuned(named[0]).digest == ""
+    assert tuned(named[0]).lookup()(SPEC) is None, "not unless it is asked for"
+    assert Tuned(Contents(tuple(named[:1])), TARGET, 3, transfers=True).lookup()(SPEC) is not None
     assert tuned(*named).relatives(SPEC) == [candidates[1], candidates[2]]
 
 

@@ -1,5 +1,5 @@
-"""What a history says when a network is compiled: exactly this kernel on this machine, its family,
-or nothing; said aloud, and only the first is taken."""
+"""What a history says when a network is compiled: exactly this kernel on this machine, or the same
+with another version of Verax, which are taken; its family, or nothing. All is said aloud."""
 
 from __future__ import annotations
 
@@ -50,10 +50,11 @@ class Tuned:
 
     What is compiled for a target that this machine does not run is for another machine: for the one
     that the history has for exactly that target, number of threads and version, if it has only one;
-    `elsewhere` is then its name. shipped: what comes with Verax; of it records for this target,
-    family of processors and number of threads are taken where there is no exact one, whatever
-    version and processor of the family they are of. transfers: whether other records of the same
-    family are taken, too. card: of a GPU's target, of those that NVIDIA's driver has.
+    `elsewhere` is then its name. Where there is no exact record, one of exactly this machine that
+    another version of Verax made is taken; with `transfers` any of the family. shipped: what comes
+    with Verax; of it records for this target, family of processors and number of threads are taken
+    where there is none of these, whatever version and processor of the family they are of. card: of
+    a GPU's target, of those that NVIDIA's driver has.
     """
 
     def __init__(
@@ -96,10 +97,9 @@ class Tuned:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of all schedules that may be taken for this host; "" when there are none."""
-        takeable = {**self._shipped, **self._exact}
-        if self.transfers:
-            for kernel, entries in self._family.items():
-                takeable.setdefault(kernel, self._nearest(entries)[1])
+        handed_on = {kernel: self._handed_on(kernel) for kernel in self._family}
+        nearby = {kernel: entry for kernel, entry in handed_on.items() if entry is not None}
+        takeable = {**self._shipped, **nearby, **self._exact}
         if not takeable:
             return ""
         exact = sorted((k, c.schedule[0], sorted(c.schedule[1].items())) for k, c in
@@ -122,13 +122,20 @@ class Tuned:
 
     def transferred(self, spec: Spec) -> tuple[Schedule, ChosenSchedule] | None:
         """What is taken from a relative for a kernel without an exact record: the schedule and its
-        record; None where transfers are off or nothing sound is there."""
-        entries = self._family.get(digest(spec)) if self.transfers and self._family else None
-        if not entries or digest(spec) in self._exact:
+        record; None where nothing sound is there that may be taken."""
+        entry = self._handed_on(digest(spec)) if self._family else None
+        if entry is None or entry.kernel in self._exact:
             return None
-        entry = self._nearest(entries)[1]
         schedule = decoded(spec, self.target, entry.schedule)
         return None if schedule is None else (schedule, entry)
+
+    def _handed_on(self, kernel: str) -> ChosenSchedule | None:
+        """The record of the nearest relative, if it may be taken: another version's, or any."""
+        entries = self._family.get(kernel)
+        if not entries:
+            return None
+        unlike, entry = self._nearest(entries)
+        return entry if self.transfers or unlike == ANOTHER_VERSION else None
 
     def relatives(self, spec: Spec) -> list[Schedule]:
         """Schedules that won for this kernel on hosts of the same family, the nearest first."""
@@ -191,12 +198,12 @@ class ScheduleLookup:
             return None
         if spec not in self._schedules:
             schedule = self._tuned.schedule_for(spec)
-            coming = self._tuned.shipped(spec) if schedule is None else None
-            if coming is not None:
-                schedule, self._shipped[spec] = coming
             handed_on = self._tuned.transferred(spec) if schedule is None else None
             if handed_on is not None:
                 schedule, self._transferred[spec] = handed_on
+            coming = self._tuned.shipped(spec) if schedule is None else None
+            if coming is not None:
+                schedule, self._shipped[spec] = coming
             self._schedules[spec] = schedule
         return self._schedules[spec]
 
