@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -200,8 +201,24 @@ def test_a_device_names_more_cores_than_its_host_has(hosts: Hosts) -> None:
     hosts.kill("a")
 
 
-def test_what_is_begun_here_is_ended_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = pytest.importorskip("ray", reason=REASON)
+def test_what_is_begun_here_is_ended_here() -> None:
+    """In a process of its own: in one that has begun a cluster and ended it, Ray ends the workers
+    of simulated hosts that it is connected to later."""
+    pytest.importorskip("ray", reason=REASON)
+    code = "from tests.distributed.test_ray_clusters import begin_and_end; begin_and_end()"
+    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def begin_and_end() -> None:
+    """What has to hold of clusters that are begun for a pool."""
+    ray = importlib.import_module("ray")
     before, asked = raylets(), {"RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE")}
     with pytest.raises(UsageError, match="-1 workers"):
         open_pool(-1, "local")
@@ -221,8 +238,8 @@ def test_what_is_begun_here_is_ended_here(monkeypatch: pytest.MonkeyPatch) -> No
         raise KeyboardInterrupt
 
     late: Any = importlib.import_module("verax.distributed.ray_cluster").ray
-    monkeypatch.setattr(late, "init", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(late, "init", interrupted)
         open_pool(1, "local")
     assert not ray.is_initialized()
     assert soon(lambda: raylets() <= before)

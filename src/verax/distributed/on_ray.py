@@ -100,9 +100,10 @@ class RayWorker(Worker):
         with self._lock:
             if self._is_killed:
                 raise WorkerDiedError("the worker was ended before it began")
-            self._actor = ray.remote(Server).options(max_restarts=0, **options).remote()
+            actor = ray.remote(Server).options(max_restarts=0, **options).remote()
+            self._actor = actor
         plain = {"device": None if device is None else device.to_plain()}
-        answer = self._got(self._actor.begin.remote(plain, sys.path), seconds)
+        answer = self._got(actor.begin.remote(plain, sys.path), seconds)
         hello = dict(value_of(answer, self.name)[0])
         self._node = str(hello["node"])
         return hello
@@ -110,7 +111,11 @@ class RayWorker(Worker):
     def exchange(self, message: bytes, seconds: float | None) -> bytes:
         references = ((digest, self._stored.get(digest)) for digest in digests_in(message))
         stored = {digest: [reference] for digest, reference in references if reference is not None}
-        return self._got(self._actor.serve.remote(message, stored), seconds)
+        with self._lock:
+            actor = self._actor
+        if actor is None:
+            raise WorkerDiedError("it was ended", place=self.name)
+        return self._got(actor.serve.remote(message, stored), seconds)
 
     def _got(self, answer: Any, seconds: float | None) -> bytes:
         """The bytes of an answer. Raises as `exchange`."""
@@ -155,7 +160,7 @@ class RayWorker(Worker):
     def kill(self) -> None:
         with self._lock:
             self._is_killed = True
-            actor = self._actor
+            actor, self._actor = self._actor, None  # given up before the next cluster's begin
         if actor is not None and ray.is_initialized():
             with contextlib.suppress(Exception):  # a cluster that is gone has ended it
                 ray.kill(actor)
