@@ -25,7 +25,7 @@ from verax.distributed.device import ExclusiveDevice
 from verax.distributed.messages import digests_in
 from verax.distributed.outcome import WorkerDiedError, WorkerLateError
 from verax.distributed.pool import WorkerPool, require_count
-from verax.distributed.ray_cluster import connect, disconnect
+from verax.distributed.ray_cluster import connect, disconnect, lines_of
 from verax.distributed.ray_server import Server
 from verax.distributed.worker import Worker, value_of
 
@@ -100,10 +100,9 @@ class RayWorker(Worker):
         with self._lock:
             if self._is_killed:
                 raise WorkerDiedError("the worker was ended before it began")
-            actor = ray.remote(Server).options(max_restarts=0, **options).remote()
-            self._actor = actor
+            self._actor = ray.remote(Server).options(max_restarts=0, **options).remote()
         plain = {"device": None if device is None else device.to_plain()}
-        answer = self._got(actor.begin.remote(plain, sys.path), seconds)
+        answer = self._got(self._actor.begin.remote(plain, sys.path), seconds)
         hello = dict(value_of(answer, self.name)[0])
         self._node = str(hello["node"])
         return hello
@@ -111,11 +110,7 @@ class RayWorker(Worker):
     def exchange(self, message: bytes, seconds: float | None) -> bytes:
         references = ((digest, self._stored.get(digest)) for digest in digests_in(message))
         stored = {digest: [reference] for digest, reference in references if reference is not None}
-        with self._lock:
-            actor = self._actor
-        if actor is None:
-            raise WorkerDiedError("it was ended", place=self.name)
-        return self._got(actor.serve.remote(message, stored), seconds)
+        return self._got(self._actor.serve.remote(message, stored), seconds)
 
     def _got(self, answer: Any, seconds: float | None) -> bytes:
         """The bytes of an answer. Raises as `exchange`."""
@@ -160,7 +155,7 @@ class RayWorker(Worker):
     def kill(self) -> None:
         with self._lock:
             self._is_killed = True
-            actor, self._actor = self._actor, None  # given up before the next cluster's begin
+            actor = self._actor
         if actor is not None and ray.is_initialized():
             with contextlib.suppress(Exception):  # a cluster that is gone has ended it
                 ray.kill(actor)
@@ -174,19 +169,15 @@ def _is_known_dead(node: str) -> bool:
         return False
 
 
-def _lines(error: Exception) -> list[str]:
-    return [line.strip() for line in str(error).splitlines() if line.strip()]
-
-
 def _ending(error: Exception) -> str:
     """How a worker ended, as far as Ray says it: the first line, and that with the kind of end."""
-    lines = _lines(error) or [type(error).__name__]
+    lines = lines_of(error) or [type(error).__name__]
     return " ".join([lines[0], *(line for line in lines[1:] if "died" in line or "exit" in line)])
 
 
 def _last_line(error: Exception) -> str:
     """What was raised: a traceback's last line."""
-    lines = _lines(error)
+    lines = lines_of(error)
     return lines[-1] if lines else type(error).__name__
 
 

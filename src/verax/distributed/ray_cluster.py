@@ -164,9 +164,14 @@ def _speaks_http2(peer: socket.socket) -> bool:
     return len(head) == HEAD and head[3] == SETTINGS_FRAME
 
 
+def lines_of(error: Exception) -> list[str]:
+    """The lines of what Ray says that are not blank."""
+    return [line.strip() for line in str(error).splitlines() if line.strip()]
+
+
 def _reason(error: Exception) -> str:
     """What Ray says, in one line: the versions where they differ, else its first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = lines_of(error)
     if not lines:
         return type(error).__name__
     if lines[0].startswith("Version mismatch"):

@@ -48,10 +48,10 @@ class ShippedSchedules:
         return self._tuned.lookup(quiet=True)
 
 
-def shipped_path(target: Target, threads: int, folder: Path | None = None) -> Path | None:
+def shipped_path(target: Target, threads: int) -> Path | None:
     """The file for this machine's family of processors; None where there is none, or where the
     target does not run here."""
-    path = (folder or FOLDER) / file_name(target.name, processor_family(), threads)
+    path = FOLDER / file_name(target.name, processor_family(), threads)
     return path if path.exists() and runs_here(target.name) else None
 
 

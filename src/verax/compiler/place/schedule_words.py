@@ -35,8 +35,8 @@ def words_beside(schedule: Schedule | Encoded, baseline: Schedule | Encoded | No
     """A schedule in words. What differs from `baseline` is named even where it is as by default."""
     kind, fields = _encoded(schedule)
     say = WORDS.get(kind)
-    if say is None:
-        return fields[TEXT] if TEXT in fields else _of_gpu(kind, fields)
+    if say is None:  # of a GPU, which says itself what it is
+        return _of_gpu(kind, fields) if isinstance(schedule, tuple) else str(schedule)
     own = {**DEFAULTS[kind], **fields}
     if set(own) != set(DEFAULTS[kind]):
         return schedule_text(kind, fields)
@@ -47,15 +47,11 @@ def words_beside(schedule: Schedule | Encoded, baseline: Schedule | Encoded | No
     return ", ".join(say(own, named))
 
 
-TEXT = "text"
-
-
 def _encoded(schedule: Any) -> Encoded:
     if isinstance(schedule, tuple):
         return schedule
-    if type(schedule).__name__ not in WORDS:
-        return type(schedule).__name__, {TEXT: str(schedule)}  # of a GPU: it says itself what it is
-    return type(schedule).__name__, dataclasses.asdict(schedule)
+    kind = type(schedule).__name__
+    return kind, dataclasses.asdict(schedule) if kind in WORDS else {}
 
 
 def _of_gpu(kind: str, fields: Mapping[str, Any]) -> str:

@@ -81,13 +81,10 @@ class Tuned:
             elif unlike != ANOTHER:
                 self._family.setdefault(entry.kernel, []).append((unlike, entry))
         self._shipped = {
-            entry.kernel: entry for entry in shipped.schedules if self._is_near(entry.host)
+            entry.kernel: entry
+            for entry in shipped.schedules
+            if self.host.unlike(entry.host) != ANOTHER and self.host.threads == entry.host.threads
         }
-
-    def _is_near(self, host: Host) -> bool:
-        """True if a record of `host` that comes with Verax may be taken."""
-        here = self.host
-        return (here.target, here.family, here.threads) == (host.target, host.family, host.threads)
 
     @staticmethod
     def on(contents: Contents, target: Target, host: Host) -> Tuned:
@@ -111,23 +108,21 @@ class Tuned:
         entry = self._exact.get(digest(spec)) if self._exact else None
         return None if entry is None else decoded(spec, self.target, entry.schedule)
 
-    def shipped(self, spec: Spec) -> tuple[Schedule, ChosenSchedule] | None:
-        """What comes with Verax for a kernel without an exact record: the schedule and its record;
-        None without a sound one."""
-        entry = self._shipped.get(digest(spec)) if self._shipped else None
-        if entry is None or entry.kernel in self._exact:
+    def substitute(self, spec: Spec) -> tuple[Schedule, ChosenSchedule, bool] | None:
+        """What is taken for a kernel without an exact record, from a relative or else from what
+        comes with Verax: the schedule, its record, and True if it is of the latter; None where
+        nothing sound is there."""
+        if not (self._family or self._shipped):
             return None
-        schedule = decoded(spec, self.target, entry.schedule)
-        return None if schedule is None else (schedule, entry)
-
-    def transferred(self, spec: Spec) -> tuple[Schedule, ChosenSchedule] | None:
-        """What is taken from a relative for a kernel without an exact record: the schedule and its
-        record; None where nothing sound is there that may be taken."""
-        entry = self._handed_on(digest(spec)) if self._family else None
-        if entry is None or entry.kernel in self._exact:
+        kernel = digest(spec)
+        if kernel in self._exact:
             return None
-        schedule = decoded(spec, self.target, entry.schedule)
-        return None if schedule is None else (schedule, entry)
+        records = (self._handed_on(kernel), False), (self._shipped.get(kernel), True)
+        for entry, is_shipped in records:
+            schedule = None if entry is None else decoded(spec, self.target, entry.schedule)
+            if entry is not None and schedule is not None:
+                return schedule, entry, is_shipped
+        return None
 
     def _handed_on(self, kernel: str) -> ChosenSchedule | None:
         """The record of the nearest relative, if it may be taken: another version's, or any."""
@@ -198,12 +193,10 @@ class ScheduleLookup:
             return None
         if spec not in self._schedules:
             schedule = self._tuned.schedule_for(spec)
-            handed_on = self._tuned.transferred(spec) if schedule is None else None
-            if handed_on is not None:
-                schedule, self._transferred[spec] = handed_on
-            coming = self._tuned.shipped(spec) if schedule is None else None
-            if coming is not None:
-                schedule, self._shipped[spec] = coming
+            substitute = self._tuned.substitute(spec) if schedule is None else None
+            if substitute is not None:
+                schedule, entry, is_shipped = substitute
+                (self._shipped if is_shipped else self._transferred)[spec] = entry
             self._schedules[spec] = schedule
         return self._schedules[spec]
 
